@@ -1,0 +1,171 @@
+"""A proven bound on how far an error in the input can grow, at every query time.
+
+For each time t, ``certify`` gives a number L(t) with
+
+    || u(t; a) - u(t; b) ||_2  <=  L(t) || a - b ||_2     for all initial states a, b, on every grid.
+
+Zero padding is an isometry and cropping a contraction; both commute with the pointwise maps next to them, so neither
+appears in the bound. Coordinates and biases are constants and drop out of the difference.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ctfno_jax.models import ctfno
+from ctfno_jax.ops import lipschitz, spectral
+from ctfno_jax.types import Apply, Params
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerBound:
+    """How one Fourier layer enters, one value for each query time.
+
+    Attributes:
+      name: of the layer in the parameters.
+      pointwise: norm of W(t).
+      kernel: largest norm of R(t, xi) over the frequencies.
+      combined: norm of their sum as an operator, at most ``pointwise + kernel``; this is what is used.
+      gershgorin: largest L1 norm of a row of R(t, xi) or W(t), which ``stability_bound`` limits.
+    """
+
+    name: str
+    pointwise: Float[np.ndarray, " time"]
+    kernel: Float[np.ndarray, " time"]
+    combined: Float[np.ndarray, " time"]
+    gershgorin: Float[np.ndarray, " time"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """Bounds at each query time.
+
+    Attributes:
+      times: the query times.
+      lipschitz: proven upper bound on the L2 Lipschitz constant of ``u0 -> u(t)``.
+      product: the weaker bound by the plain product of all norms, for comparison.
+      layers: what the Fourier layers contribute.
+      lifting: norm of the lifting, on the state's channels.
+      projection: norm of the last map (of its two maps' product with the activation's slope, for an MLP).
+    """
+
+    times: Float[np.ndarray, " time"]
+    lipschitz: Float[np.ndarray, " time"]
+    product: Float[np.ndarray, " time"]
+    layers: tuple[LayerBound, ...]
+    lifting: float
+    projection: float
+
+
+def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *, exact: bool = True) -> Certificate:
+    """Bounds for a model and its parameters at some times.
+
+    Args:
+      model: a CTFNO.
+      params: its variables, as ``model.init`` returned them.
+      times: ``(time,)``.
+      exact: True for singular values, False for bounds that need none: faster for very wide models, and larger.
+
+    Returns:
+      The certificate.
+    """
+    if not isinstance(model, ctfno.CTFNO):
+        raise ValueError(f"certify knows CTFNO modules, got {type(model).__name__}")
+    times = jnp.atleast_1d(jnp.asarray(times, jnp.float32))
+    if times.ndim != 1:
+        raise ValueError(f"times must have shape (time,), got {times.shape}")
+    norm_fn = lipschitz.spectral_norm if exact else lipschitz.cheap_norm
+    before, after = _pointwise_stages(model, params["params"])
+    layers = model.apply(params, times, method=model.time_factors)
+    rows = []
+    for index in range(len(times)):
+        matrices = [_layer_matrices(weights, factors, index) for weights, factors in layers]
+        stages = [*before[:-1], *[_operator(w, k) for w, k in matrices], *after]
+        stages[len(before) - 1] = before[-1] @ stages[len(before) - 1]
+        segments = lipschitz.segment_norms(stages, norm_fn)
+        details = [
+            (norm_fn(w), norm_fn(k), norm_fn(_operator(w, k)), max(np.abs(w).sum(-2).max(), np.abs(k).sum(-2).max()))
+            for w, k in matrices
+        ]
+        rows.append((lipschitz.path_bound(segments), lipschitz.product_bound(np.diag(segments)), details))
+    bounds, products, details = zip(*rows, strict=True)
+    per_layer = np.asarray(details)  # (time, layer, 4)
+    return Certificate(
+        times=np.asarray(times),
+        lipschitz=np.minimum(bounds, products),
+        product=np.asarray(products),
+        layers=tuple(LayerBound(f"layer_{i}", *per_layer[:, i].T) for i in range(model.depth)),
+        lifting=norm_fn(before[0]),
+        projection=lipschitz.product_bound([norm_fn(stage) for stage in after]),
+    )
+
+
+def _pointwise_stages(model: ctfno.CTFNO, params: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Stages before and after the Fourier layers; the last one before is not followed by an activation."""
+    # Coordinates follow the state in the lifting's input; they do not change with it.
+    lifting = np.asarray(params["lifting"]["weight"], np.float64)
+    num_state = lifting.shape[0] - (len(model.modes) if model.coordinates else 0)
+    before = [lifting[None, :num_state]]
+    if model.lifting == "low_pass":
+        weight = params["low_pass"]["weight_re"] + 1j * np.asarray(params["low_pass"]["weight_im"], np.float64)
+        # The block of all other frequencies, which the low-pass drops, stands last.
+        retained = np.broadcast_to(weight, (math.prod(spectral.modes_shape(tuple(model.modes))), *weight.shape))
+        before.append(np.concatenate([retained, np.zeros_like(weight)[None]]))
+    after = [np.asarray(params["projection"]["weight"], np.float64)[None]]
+    if model.head == "mlp":
+        after.insert(0, np.asarray(params["hidden_projection"]["weight"], np.float64)[None])
+    return before, after
+
+
+def _layer_matrices(weights: Any, factors: Any, index: int) -> tuple[np.ndarray, np.ndarray]:
+    """W(t) as ``(in, out)`` and R(t, xi) as ``(frequencies, in, out)`` at one time, in float64."""
+    at = jax.tree.map(lambda x: np.asarray(x[index], np.float64), factors)
+    pointwise = at.scale[:, None] * np.asarray(weights.pointwise, np.float64)
+    if at.pointwise_rows is not None:
+        pointwise = pointwise * at.pointwise_rows
+    kernel = np.asarray(weights.kernel.re, np.float64) + 1j * np.asarray(weights.kernel.im, np.float64)
+    kernel = kernel * (at.phi.re + 1j * at.phi.im)[..., None, :]
+    if at.kernel_columns is not None:
+        kernel = kernel * at.kernel_columns[..., None]
+    return pointwise, kernel.reshape(-1, *kernel.shape[-2:])
+
+
+def _operator(pointwise: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """Blocks of ``W(t) + R(t, xi)`` at the retained frequencies, and of W(t) alone, which acts on all others."""
+    return np.concatenate([pointwise + kernel, pointwise[None].astype(kernel.dtype)])
+
+
+def measured_gain(
+    apply_fn: Apply,
+    params: Params,
+    u0: Float[Array, "*space channels"],
+    times: Float[Array, " time"],
+    *,
+    num_iterations: int = 30,
+    seed: int = 0,
+) -> Float[np.ndarray, " time"]:
+    """Largest singular value of the Jacobian of ``u0 -> u(t)`` at one state, by power iteration, for each time.
+
+    It is a lower bound on the Lipschitz constant: what an input error does grow by, where a certificate says by how
+    much it can.
+    """
+
+    def gain(t: Array) -> Array:
+        solve = lambda a: apply_fn(params, a[None], t[None])[0, 0]  # noqa: E731
+        _, forward = jax.linearize(solve, u0)
+        backward = jax.linear_transpose(forward, u0)
+
+        def iterate(_: int, direction: Array) -> Array:
+            (direction,) = backward(forward(direction))
+            return direction / jnp.linalg.norm(direction)
+
+        start = jax.random.normal(jax.random.key(seed), u0.shape, u0.dtype)
+        direction = jax.lax.fori_loop(0, num_iterations, iterate, start / jnp.linalg.norm(start))
+        return jnp.linalg.norm(forward(direction))
+
+    return np.asarray(jax.lax.map(gain, jnp.asarray(times, jnp.float32)))

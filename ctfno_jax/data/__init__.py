@@ -1,0 +1,1 @@
+"""Arrays with a seeded split; never a model."""

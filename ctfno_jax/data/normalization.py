@@ -1,0 +1,52 @@
+"""Per-channel mean and standard deviation, from training data only."""
+
+import dataclasses
+
+import numpy as np
+
+from ctfno_jax.data import fields
+
+
+@dataclasses.dataclass(frozen=True)
+class ChannelStatistics:
+    """Mean and standard deviation of each channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def normalize(self, u):
+        """Zero mean and unit deviation, channel by channel."""
+        return (u - np.asarray(self.mean, np.float32)) / np.asarray(self.std, np.float32)
+
+    def denormalize(self, u):
+        """Inverse of :meth:`normalize`."""
+        return u * np.asarray(self.std, np.float32) + np.asarray(self.mean, np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalization:
+    """Statistics of inputs and of outputs."""
+
+    inputs: ChannelStatistics
+    outputs: ChannelStatistics
+
+    def to_dict(self) -> dict:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "Normalization":
+        return cls(*(ChannelStatistics(**{k: tuple(v) for k, v in values[n].items()}) for n in ("inputs", "outputs")))
+
+
+def channel_statistics(u: np.ndarray) -> ChannelStatistics:
+    """Statistics over all axes but the last; a constant channel gets deviation one."""
+    axes = tuple(range(u.ndim - 1))
+    mean = u.mean(axes, dtype=np.float64)
+    std = u.std(axes, dtype=np.float64)
+    std = np.where(std > 1e-12 * np.maximum(1.0, np.abs(mean)), std, 1.0)
+    return ChannelStatistics(tuple(map(float, mean)), tuple(map(float, std)))
+
+
+def fit(train: fields.Trajectories) -> Normalization:
+    """Statistics of the training trajectories."""
+    return Normalization(channel_statistics(train.u0), channel_statistics(train.u))

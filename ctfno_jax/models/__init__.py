@@ -1,0 +1,1 @@
+"""Flax modules: their fields are the hyper-parameters, their bodies call ``ops``."""

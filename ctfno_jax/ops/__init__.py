@@ -1,0 +1,1 @@
+"""Pure functions on arrays: no Flax, no configuration, no input or output."""

@@ -1,0 +1,1 @@
+"""Pictures: arrays in, Figure out. The only importer of matplotlib."""

@@ -1,0 +1,85 @@
+"""Space-time pictures of one-dimensional fields."""
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+
+def heatmaps(
+    truth: Float[np.ndarray, "time x"],
+    prediction: Float[np.ndarray, "time x"],
+    times: Float[np.ndarray, " time"],
+    *,
+    title: str = "",
+) -> Figure:
+    """Truth, prediction and their difference over x and t, the first two on one colour scale."""
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True)
+    limit = float(np.abs(truth).max())
+    error = prediction - truth
+    worst = float(np.abs(error).max()) or 1.0
+    panels = (
+        ("truth", truth, limit, "viridis"),
+        ("prediction", prediction, limit, "viridis"),
+        ("error", error, worst, "RdBu_r"),
+    )
+    for axis, (name, field, bound, colours) in zip(axes, panels, strict=True):
+        extent = (0.0, 1.0, float(times[0]), float(times[-1]))
+        image = axis.imshow(
+            field, origin="lower", aspect="auto", extent=extent, cmap=colours, vmin=-bound, vmax=bound,
+            interpolation="nearest",
+        )  # fmt: skip
+        axis.set_title(name)
+        axis.set_xlabel("x")
+        figure.colorbar(image, ax=axis, format="%.1e" if name == "error" else None)
+    axes[0].set_ylabel("t")
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def snapshots(
+    u0: Float[np.ndarray, " x"], u: Float[np.ndarray, "time x"], times: Float[np.ndarray, " time"], *, title: str = ""
+) -> Figure:
+    """The initial state and the prediction at each time, as curves over x."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axis = figure.subplots()
+    axis.plot(np.arange(len(u0)) / len(u0), u0, color="0.6", lw=1.5, label="initial state")
+    # A dozen curves can be told apart; more cannot.
+    shown = np.unique(np.linspace(0, len(times) - 1, min(12, len(times))).round().astype(int))
+    colours = _viridis(len(shown))
+    for colour, index in zip(colours, shown, strict=True):
+        axis.plot(np.arange(u.shape[1]) / u.shape[1], u[index], color=colour, lw=1.2, label=f"t = {times[index]:g}")
+    axis.set_xlabel("x")
+    axis.set_ylabel("u")
+    axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    if title:
+        axis.set_title(title)
+    return figure
+
+
+def growth(
+    times: Float[np.ndarray, " time"],
+    certified: Float[np.ndarray, " time"],
+    measured: Float[np.ndarray, " time"],
+    *,
+    title: str = "",
+) -> Figure:
+    """Certified bound and measured growth of an input error against time."""
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    axis = figure.subplots()
+    axis.semilogy(times, certified, "o-", ms=3, label="certified: no error grows more")
+    axis.semilogy(times, measured, "s-", ms=3, label="measured: this much was found")
+    axis.set_xlabel("t")
+    axis.set_ylabel("growth of an L2 error in the input")
+    axis.grid(alpha=0.3, which="both")
+    axis.legend(fontsize=8)
+    if title:
+        axis.set_title(title)
+    return figure
+
+
+def _viridis(count: int) -> np.ndarray:
+    from matplotlib import colormaps
+
+    return colormaps["viridis"](np.linspace(0.0, 0.92, count))

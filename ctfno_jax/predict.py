@@ -1,0 +1,130 @@
+"""A trained run as a function: initial states and times in, solutions out, in physical units."""
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Float
+
+from ctfno_jax.certify import certify
+from ctfno_jax.config import ExperimentConfig, from_dict
+from ctfno_jax.data.normalization import Normalization
+from ctfno_jax.models.ctfno import CTFNO
+from ctfno_jax.models.registry import build_model
+from ctfno_jax.training import checkpoint
+from ctfno_jax.types import Params
+
+# Samples evaluated at once, as grid points times query times: bounds memory whatever the size of the request.
+_POINTS_PER_CALL = 4_000_000
+
+
+def check_times(times: Any) -> Float[np.ndarray, "..."]:
+    """Query times as float32, or ValueError."""
+    times = np.asarray(times, np.float32)
+    if times.ndim not in (1, 2) or times.size == 0:
+        raise ValueError(f"times must have shape (time,) or (batch, time) with at least one time, got {times.shape}")
+    if not np.all(np.isfinite(times)) or np.any(times < 0):
+        bad = times[~np.isfinite(times) | (times < 0)].flat[0]
+        raise ValueError(f"times must be finite and >= 0, got {bad}")
+    return times
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictor:
+    """Callable ``(u0, times) -> u``, as :func:`load_predictor` returns it.
+
+    Attributes:
+      model: the module.
+      params: its variables.
+      normalization: statistics of the training data.
+      in_channels: channels that ``u0`` must have.
+      description: the JSON that was saved with the checkpoint, with the config of the run.
+    """
+
+    model: nn.Module
+    params: Params
+    normalization: Normalization
+    in_channels: int
+    description: dict[str, Any]
+
+    @property
+    def config(self) -> ExperimentConfig:
+        return from_dict(ExperimentConfig, self.description["config"])
+
+    def __call__(self, u0: Any, times: Any) -> Float[np.ndarray, "batch time *space channels"]:
+        """Solutions at ``times``, ``(time,)`` or ``(batch, time)``, from states ``(batch, *space, channels)``."""
+        u0 = self._check_states(u0)
+        times = check_times(times)
+        a = self.normalization.inputs.normalize(u0).astype(np.float32)
+        per_sample = times.shape[-1] * int(np.prod(u0.shape[1:-1]))
+        size = min(len(a), max(1, _POINTS_PER_CALL // per_sample))
+        chunks = [
+            np.asarray(self._apply(self.params, a[i : i + size], times if times.ndim == 1 else times[i : i + size]))
+            for i in range(0, len(a), size)
+        ]
+        return self.normalization.outputs.denormalize(np.concatenate(chunks))
+
+    def lipschitz(self, times: Any) -> Float[np.ndarray, " time"]:
+        """Certified bound, in physical units, on the growth of an L2 error in ``u0``; CTFNO only."""
+        if not isinstance(self.model, CTFNO):
+            raise ValueError(f"only CTFNO has a certificate, this run is a {type(self.model).__name__}")
+        units = max(self.normalization.outputs.std) / min(self.normalization.inputs.std)
+        return certify(self.model, self.params, jnp.asarray(check_times(times))).lipschitz * units
+
+    @functools.cached_property
+    def _apply(self):
+        return jax.jit(self.model.apply)
+
+    def _check_states(self, u0: Any) -> np.ndarray:
+        u0 = np.asarray(u0)
+        if u0.dtype.kind not in "fiu":
+            raise ValueError(f"u0 must be an array of real numbers, got dtype {u0.dtype}")
+        if u0.ndim < 3 or u0.shape[-1] != self.in_channels or u0.shape[0] == 0:
+            raise ValueError(
+                f"u0 must have shape (batch, *space, channels) with {self.in_channels} channels, got {u0.shape}"
+            )
+        if not np.all(np.isfinite(u0)):
+            raise ValueError("u0 contains values that are not finite")
+        return u0
+
+
+def describe_run(config: ExperimentConfig, normalization: Normalization, u0_shape: tuple[int, ...]) -> dict[str, Any]:
+    """What a checkpoint must carry for :func:`load_predictor` to rebuild the run."""
+    return {
+        "config": dataclasses.asdict(config),
+        "normalization": normalization.to_dict(),
+        "grid": list(u0_shape[1:-1]),
+        "in_channels": u0_shape[-1],
+    }
+
+
+def load_predictor(workdir: str | Path) -> Predictor:
+    """The best state of a run, from what the run saved and nothing else."""
+    workdir = Path(workdir)
+    directory = workdir / "checkpoints"
+    if not directory.is_dir():
+        raise checkpoint.CheckpointError(f"{workdir} holds no trained run: there is no {directory}")
+    with checkpoint.CheckpointStore(directory) as store:
+        best = store.restore_best()
+    if best is None:
+        raise checkpoint.CheckpointError(f"{directory} holds no checkpoint yet: train first, or wait for the first one")
+    return predictor_from_checkpoint(best)
+
+
+def predictor_from_checkpoint(best: checkpoint.Checkpoint) -> Predictor:
+    """A predictor from one checkpoint."""
+    description = best.description
+    config = from_dict(ExperimentConfig, description["config"])
+    model = build_model(config.model.model, **config.model.model_fields)
+    u0 = jax.ShapeDtypeStruct((1, *description["grid"], description["in_channels"]), jnp.float32)
+    like = jax.eval_shape(model.init, jax.random.key(0), u0, jax.ShapeDtypeStruct((1,), jnp.float32))
+    prefix = "average/" if config.optimizer.average_decay else "params/"
+    arrays = {name.removeprefix(prefix): a for name, a in best.arrays.items() if name.startswith(prefix)}
+    params = jax.tree.map(jnp.asarray, checkpoint.unflatten(arrays, like))
+    normalization = Normalization.from_dict(description["normalization"])
+    return Predictor(model, params, normalization, description["in_channels"], description)

@@ -1,0 +1,1 @@
+"""Reference solutions of the equations, and the random initial fields they start from."""

@@ -1,0 +1,74 @@
+"""Many steps in one compiled call, data-parallel over devices.
+
+The batch is cut over the devices, the state is the same on all of them. Both ways run the same local function; they
+differ only in what maps it: ``shard_map`` under ``jit`` (the default), or ``pmap``.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float
+
+from ctfno_jax.training.step import TrainState
+
+AXIS = "data"
+WAYS = ("shard_map", "pmap")
+
+# (state, data, shard index, number of shards) -> (state, batch) is left to the caller: see `make_multi_step`.
+SampleFn = Callable[[Any, TrainState, Any, int], Any]
+StepFn = Callable[[TrainState, Any], tuple[TrainState, Float[Array, ""]]]
+MultiStep = Callable[[TrainState, Any], tuple[TrainState, Float[Array, " steps"]]]
+
+
+def check_batch(batch_size: int, num_devices: int) -> None:
+    """Raises ValueError if the batch cannot be cut evenly."""
+    if batch_size % num_devices:
+        raise ValueError(
+            f"batch_size={batch_size} cannot be divided among {num_devices} devices; "
+            f"use a multiple of {num_devices}, or fewer devices"
+        )
+
+
+def make_multi_step(
+    step_fn: StepFn,
+    sample_fn: SampleFn,
+    num_steps: int,
+    *,
+    parallel: str = "shard_map",
+    devices: Sequence[jax.Device] | None = None,
+) -> MultiStep:
+    """A compiled function that makes ``num_steps`` steps on all devices.
+
+    Args:
+      step_fn: one step with gradients averaged over the axis ``AXIS``.
+      sample_fn: (data, state, shard, number of shards) to this shard's batch.
+      num_steps: steps per call, by ``lax.scan``.
+      parallel: ``"shard_map"`` or ``"pmap"``.
+      devices: all local ones by default.
+
+    Returns:
+      (state, data) to (state, losses). The given state is consumed: its buffers are reused where the backend can.
+    """
+    devices = list(devices or jax.local_devices())
+
+    def local(state: TrainState, data: Any) -> tuple[TrainState, Float[Array, " steps"]]:
+        shard = jax.lax.axis_index(AXIS)
+
+        def body(state: TrainState, _: None) -> tuple[TrainState, Float[Array, ""]]:
+            return step_fn(state, sample_fn(data, state, shard, len(devices)))
+
+        return jax.lax.scan(body, state, None, length=num_steps)
+
+    if parallel == "pmap":
+        return jax.pmap(local, axis_name=AXIS, in_axes=(None, None), out_axes=None, devices=devices)
+    if parallel != "shard_map":
+        raise ValueError(f"unknown way to run in parallel {parallel!r}; known are {', '.join(WAYS)}")
+    mesh = Mesh(np.asarray(devices), (AXIS,))
+    # check_vma=False gives collectives the same meaning as in pmap: gradients are local until they are averaged. With
+    # the check on, they would arrive summed, and the average would be too large by the number of devices.
+    mapped = jax.shard_map(local, mesh=mesh, in_specs=(P(), P()), out_specs=P(), check_vma=False)
+    return jax.jit(mapped, donate_argnums=0)

@@ -1,0 +1,83 @@
+"""The state of a run and one step of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+from jaxtyping import Array, Float, Int, UInt32
+
+from ctfno_jax.types import Apply, Key, Objective, Params
+
+# Parameters and a batch to the loss on this shard.
+Loss = Callable[[Params, Any], Float[Array, ""]]
+
+
+class TrainState(struct.PyTreeNode):
+    """Everything that a run is made of besides its data: restore it and the run goes on as if never stopped.
+
+    Attributes:
+      step: number of updates made.
+      params: parameters.
+      opt_state: state of the optimizer.
+      average: exponential moving average of the parameters, or None.
+      key_data: the run's random key as plain integers; batches are a function of it and of ``step``.
+    """
+
+    step: Int[Array, ""]
+    params: Params
+    opt_state: Any
+    average: Any
+    key_data: UInt32[Array, " words"]
+
+    @property
+    def key(self) -> Key:
+        return jax.random.wrap_key_data(self.key_data)
+
+    @property
+    def evaluation_params(self) -> Params:
+        """The averaged parameters if there are any."""
+        return self.params if self.average is None else self.average
+
+
+def create_state(
+    params: Params, optimizer: optax.GradientTransformation, key: Key, *, average_decay: float = 0.0
+) -> TrainState:
+    """State before the first step."""
+    # The average starts as a copy: donated buffers must not be shared between two leaves.
+    average = jax.tree.map(jnp.copy, params) if average_decay else None
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, jax.random.key_data(key))
+
+
+def make_loss(apply_fn: Apply, objective: Objective) -> Loss:
+    """Loss of a prediction for ``batch.u0`` at ``batch.times`` against ``batch.target``."""
+
+    def loss(params: Params, batch: Any) -> Float[Array, ""]:
+        return objective(apply_fn(params, batch.u0, batch.times), batch.target)
+
+    return loss
+
+
+def train_step(
+    state: TrainState,
+    batch: Any,
+    *,
+    loss_fn: Loss,
+    optimizer: optax.GradientTransformation,
+    average_decay: float = 0.0,
+    axis_name: str | None = None,
+) -> tuple[TrainState, Float[Array, ""]]:
+    """One update; under a mapped axis, gradients and loss are averaged over it."""
+    loss, grads = jax.value_and_grad(loss_fn)(state.params, batch)
+    if axis_name is not None:
+        loss, grads = jax.lax.pmean((loss, grads), axis_name)
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, updates)
+    average = state.average
+    if average is not None:
+        # Early on, a plain mean of what there is; later, the exponential average.
+        decay = jnp.minimum(average_decay, (1.0 + state.step) / (10.0 + state.step))
+        average = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
+    return state.replace(step=state.step + 1, params=params, opt_state=opt_state, average=average), loss

@@ -1,0 +1,45 @@
+"""Axis words, array aliases and the interfaces that are passed around.
+
+Axis words, the same in every file:
+
+* ``batch``: independent samples;  ``time``: query times;
+* ``x``, ``y``, ``*space``: grid axes, one to three, right end excluded;
+* ``channels``: values per grid point;  ``width``: channels inside the network;
+* ``modes``: retained frequencies;  ``heads``: blocks of output channels that share a time factor.
+
+Letters: ``u0`` initial state, ``u`` solution, ``v`` hidden field, ``v_hat`` its spectrum, ``t`` one time,
+``times`` many.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+# A Flax variable collection: nested mappings with real arrays as leaves.
+Params = Mapping[str, Any]
+
+# Initial states, query times -> solution.
+Apply = Callable[[Params, Float[Array, "batch *space channels"], Float[Array, "..."]], Float[Array, "..."]]
+
+Key = PRNGKeyArray
+
+NumpyArray = np.ndarray
+
+
+class Complex(NamedTuple):
+    """A complex array held as two real ones, so that no parameter or cotangent is ever complex."""
+
+    re: Float[Array, "..."]
+    im: Float[Array, "..."]
+
+
+class Objective(Protocol):
+    """A loss: prediction and target of one batch to one number, a mean over samples."""
+
+    def __call__(
+        self,
+        prediction: Float[Array, "batch time *space channels"],
+        target: Float[Array, "batch time *space channels"],
+    ) -> Float[Array, ""]: ...

@@ -1,0 +1,1 @@
+"""Settings of every cell, one file per experiment."""

@@ -1,0 +1,31 @@
+"""Trains a surrogate of a partial differential equation: ``python -m experiments.pde --dataset=heat``."""
+
+import json
+from pathlib import Path
+
+from absl import flags
+
+from ctfno_jax.data import registry as data_registry
+from ctfno_jax.models import registry as model_registry
+from experiments import common, field_run, files
+
+FLAGS = flags.FLAGS
+
+
+def main() -> None:
+    config = common.config_from_flags("pde")
+    row = field_run.row_path(FLAGS.results_dir, config) if FLAGS.results_dir else None
+    if row is not None and row.exists():
+        print(f"{row} is there already; nothing to do")
+        print(field_run.summary(json.loads(row.read_text()), row.parent))
+        return
+    workdir = Path(FLAGS.workdir) if FLAGS.workdir else field_run.default_workdir(config)
+    result = field_run.run(config, workdir, resume=FLAGS.resume, parallel=FLAGS.parallel, tensorboard=FLAGS.tensorboard)
+    if row is not None:
+        files.write_json(row, result)
+    print(field_run.summary(result, workdir))
+
+
+if __name__ == "__main__":
+    common.define_training_flags(data_registry.dataset_names(), model_registry.model_names())
+    common.run_program(main)
