@@ -92,7 +92,7 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
             (norm_fn(w), norm_fn(k), norm_fn(_operator(w, k)), max(np.abs(w).sum(-2).max(), np.abs(k).sum(-2).max()))
             for w, k in matrices
         ]
-        rows.append((lipschitz.path_bound(segments), lipschitz.product_bound(np.diag(segments)), details))
+        rows.append((lipschitz.path_bound(segments), lipschitz.product_bound(list(np.diag(segments))), details))
     bounds, products, details = zip(*rows, strict=True)
     per_layer = np.asarray(details)  # (time, layer, 4)
     return Certificate(

@@ -107,7 +107,8 @@ def from_dict(cls: type, values: Any, where: str = "config") -> Any:
     kwargs = {}
     for name, value in values.items():
         kind = hints[name]
-        kwargs[name] = from_dict(kind, value, name) if dataclasses.is_dataclass(kind) else _typed(name, value, kind)
+        nested = isinstance(kind, type) and dataclasses.is_dataclass(kind)
+        kwargs[name] = from_dict(kind, value, name) if nested else _typed(name, value, kind)
     return cls(**kwargs)
 
 

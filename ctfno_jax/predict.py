@@ -93,13 +93,16 @@ class Predictor:
         return u0
 
 
-def describe_run(config: ExperimentConfig, normalization: Normalization, u0_shape: tuple[int, ...]) -> dict[str, Any]:
+def describe_run(
+    config: ExperimentConfig, normalization: Normalization, u0_shape: tuple[int, ...], final_time: float
+) -> dict[str, Any]:
     """What a checkpoint must carry for :func:`load_predictor` to rebuild the run."""
     return {
         "config": dataclasses.asdict(config),
         "normalization": normalization.to_dict(),
         "grid": list(u0_shape[1:-1]),
         "in_channels": u0_shape[-1],
+        "final_time": final_time,
     }
 
 

@@ -21,7 +21,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 Params = Mapping[str, Any]
 
 # Initial states, query times -> solution.
-Apply = Callable[[Params, Float[Array, "batch *space channels"], Float[Array, "..."]], Float[Array, "..."]]
+# The result is Any because Flax types it as such, with mutable collections in mind.
+Apply = Callable[[Params, Float[Array, "batch *space channels"], Float[Array, "..."]], Any]
 
 Key = PRNGKeyArray
 

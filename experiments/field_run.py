@@ -97,7 +97,7 @@ def run(
         f"on {train_set.grid[0]} points; {len(devices)} {devices[0].platform} device(s)",
         flush=True,
     )
-    description = predict.describe_run(config, statistics, arrays.u0.shape)
+    description = predict.describe_run(config, statistics, arrays.u0.shape, float(train_set.times.max()))
     with checkpoint.CheckpointStore(workdir / "checkpoints", keep_latest=config.train.keep_checkpoints) as store:
         state, seconds = _restore(store, state) if resume else (state, 0.0)
         if int(state.step):
@@ -148,7 +148,7 @@ def _initial_state(config: ExperimentConfig, model: Any, optimizer: Any, arrays:
     return step_lib.create_state(params, optimizer, batch_key, average_decay=config.optimizer.average_decay)
 
 
-def _multi_step(config: ExperimentConfig, model: Any, optimizer: Any, parallel: str, devices: list[jax.Device]):
+def _multi_step(config: ExperimentConfig, model: Any, optimizer: Any, parallel: str, devices: list[Any]):
     train = config.train
     loss_fn = step_lib.make_loss(model.apply, objectives.objective(train.loss))
 

@@ -47,7 +47,7 @@ def write_json(path: str | Path, values: Mapping[str, Any]) -> None:
 
 def write_npz(path: str | Path, **arrays: np.ndarray) -> None:
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def write_figure(path: str | Path, figure: Figure) -> None:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ctfno_jax.models import layers
@@ -296,7 +297,7 @@ def check_inputs(u0: Array, times: Array, num_space: int) -> None:
         )
     if times.shape[-1] == 0:
         raise ValueError("times is empty: ask for at least one query time")
-    if not isinstance(times, jax.core.Tracer):
+    if not isinstance(times, Tracer):
         values = np.asarray(times)
         if not np.all(np.isfinite(values)) or np.any(values < 0):
             bad = values[~np.isfinite(values) | (values < 0)].flat[0]

@@ -77,11 +77,12 @@ class CheckpointStore:
         ocp = _import_orbax()
         policies = ocp.training.preservation_policies
         self._directory = Path(directory).resolve()
+        best = policies.BestN(get_metric_fn=lambda metrics: metrics[METRIC], reverse=True, n=1)
+        # Orbax declares its own policies with another element type than its checkpointer accepts.
+        keep: Any = policies.AnyPreservationPolicy([policies.LatestN(keep_latest), best])
         self._checkpointer = ocp.training.Checkpointer(
-            self._directory,
-            preservation_policy=policies.AnyPreservationPolicy(
-                [policies.LatestN(keep_latest), policies.BestN(get_metric_fn=lambda m: m[METRIC], reverse=True, n=1)]
-            ),
+            str(self._directory),
+            preservation_policy=keep,
             cleanup_tmp_directories=True,
         )
 
@@ -109,7 +110,10 @@ class CheckpointStore:
 
     def restore_best(self) -> Checkpoint | None:
         """The intact checkpoint with the least validation error, or None if there is none at all."""
-        error = {c.step: (c.metrics or {}).get(METRIC, np.inf) for c in self._checkpointer.checkpoints}
+        error: dict[int, float] = {}
+        for saved in self._checkpointer.checkpoints:
+            metrics: Any = saved.metrics or {}
+            error[saved.step] = metrics.get(METRIC, np.inf)
         return self._first_intact(sorted(error, key=lambda step: error[step]))
 
     def _first_intact(self, steps: list[int]) -> Checkpoint | None:

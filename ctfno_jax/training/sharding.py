@@ -39,7 +39,7 @@ def make_multi_step(
     num_steps: int,
     *,
     parallel: str = "shard_map",
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> MultiStep:
     """A compiled function that makes ``num_steps`` steps on all devices.
 
