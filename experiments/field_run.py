@@ -236,6 +236,7 @@ def _finish(
         checkpoint.METRIC: best.description["metrics"][checkpoint.METRIC],
         "best_step": best.step,
     }
+    scores.update(_between_times(config, predictor))
     scores.update(_stability(workdir, predictor, data))
     if len(data.test.grid) == 1:
         title = f"{config.dataset.dataset}: {config.model.model}, first test trajectory"
@@ -260,6 +261,18 @@ def _finish(
     }
     files.write_json(workdir / "result.json", result)
     return result
+
+
+def _between_times(config: ExperimentConfig, predictor: predict.Predictor) -> dict[str, float]:
+    """Error half-way between the times of the training data: what being continuous in time is worth."""
+    d = config.dataset
+    options = dict(d.data_options)
+    if options.get("num_times") == 1:
+        return {}
+    unseen = registry.load_between_times(
+        d.dataset, num_train=d.num_train, num_test=d.num_test, seed=d.data_seed, **options
+    )
+    return {"rmse_between_times": metrics.rmse(predictor(unseen.u0, unseen.times), unseen.u)}
 
 
 def _stability(workdir: Path, predictor: predict.Predictor, data: fields.FieldDataset) -> dict[str, Any]:
@@ -290,6 +303,7 @@ def summary(result: dict[str, Any], workdir: Path) -> str:
         f"{'':<22}{'ours':>12}{'paper':>12}{'ratio':>8}",
         f"{'test RMSE':<22}{ours['rmse']:>12.3e}{printed:>12}{ratio:>8}",
         f"{'test nRMSE':<22}{ours['nrmse']:>12.3e}{'-':>12}{'-':>8}",
+        f"{'RMSE between times':<22}{ours.get('rmse_between_times', float('nan')):>12.3e}{'-':>12}{'-':>8}",
         f"{'parameters':<22}{result['num_params']:>12,}" + (f"{round(paper['num_params']):>12,}" if paper else ""),
         f"{'training seconds':<22}{result['train_seconds']:>12.0f}",
     ]

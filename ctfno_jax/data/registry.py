@@ -13,6 +13,16 @@ def dataset_names() -> tuple[str, ...]:
     return tuple(sorted(fields.GENERATORS))
 
 
+def _check_options(name: str, options: dict[str, Any]) -> None:
+    if name not in fields.GENERATORS:
+        raise ValueError(f"unknown dataset {name!r}; known are {', '.join(dataset_names())}")
+    parameters = inspect.signature(fields.GENERATORS[name][0]).parameters
+    known = [p for p, kind in parameters.items() if kind.kind is kind.KEYWORD_ONLY]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ValueError(f"dataset {name} has no option {', '.join(unknown)}; it has {', '.join(known)}")
+
+
 def load_dataset(
     name: str, *, num_train: int = 400, num_validation: int = 20, num_test: int = 100, seed: int = 0, **options: Any
 ) -> fields.FieldDataset:
@@ -29,13 +39,8 @@ def load_dataset(
     Returns:
       The three sets, in physical units.
     """
-    if name not in fields.GENERATORS:
-        raise ValueError(f"unknown dataset {name!r}; known are {', '.join(dataset_names())}")
+    _check_options(name, options)
     generate, periodic = fields.GENERATORS[name]
-    known = [p for p, kind in inspect.signature(generate).parameters.items() if kind.kind is kind.KEYWORD_ONLY]
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ValueError(f"dataset {name} has no option {', '.join(unknown)}; it has {', '.join(known)}")
     everything = generate(num_train + num_test, seed, **options)
     train, validation, test = fields.split(everything, num_test, num_validation)
     info = {
@@ -45,3 +50,15 @@ def load_dataset(
         "num_times": len(train.times),
     }
     return fields.FieldDataset(name, train, validation, test, periodic, info)
+
+
+def load_between_times(
+    name: str, *, num_train: int = 400, num_test: int = 100, seed: int = 0, **options: Any
+) -> fields.Trajectories:
+    """The test trajectories of :func:`load_dataset` half-way between its query times, where no model was trained."""
+    _check_options(name, options)
+    generate, _ = fields.GENERATORS[name]
+    num_times = options.pop("num_times", inspect.signature(generate).parameters["num_times"].default)
+    fine = generate(num_train + num_test, seed, num_times=2 * num_times, **options).select(slice(-num_test, None))
+    # Of the doubled times 1 .. 2n, the even ones are the query times; odd ones after the first lie between two.
+    return fields.Trajectories(fine.u0, fine.times[2::2], np.ascontiguousarray(fine.u[:, 2::2]))

@@ -49,7 +49,8 @@ class CTFNO(nn.Module):
       num_blocks: blocks of a block-diagonal kernel.
       time_chunk: query times evaluated at once; None chooses by size so that memory stays bounded. Chunks are
         recomputed in the backward pass.
-      pointwise_dtype: input type of the pointwise products, ``"float32"`` or ``"bfloat16"``; sums are float32.
+      pointwise_dtype: input type of the pointwise products, ``"float32"`` or ``"bfloat16"``; sums are float32. A first
+        layer that is folded with the lifting has no such product.
     """
 
     out_channels: int = 1
@@ -98,8 +99,8 @@ class CTFNO(nn.Module):
         times: Float[Array, " time"] | Float[Array, "batch time"],
     ) -> Float[Array, "batch time *space out_channels"]:
         """The solution at ``times``, shared by all samples or one grid of times per sample, in any order."""
-        u0, times = jnp.asarray(u0), jnp.asarray(times)
         check_inputs(u0, times, len(self.modes))
+        u0, times = _as_float(u0), _as_float(times)
         num_space = len(self.modes)
         grid = u0.shape[1:-1]
         a = self._input_field(u0)
@@ -233,7 +234,8 @@ class CTFNO(nn.Module):
 
 def padded_grid(grid: tuple[int, ...], padding: float | tuple[float, ...]) -> tuple[int, ...]:
     """Points of each axis after zero padding."""
-    fractions = padding if isinstance(padding, tuple | list) else (padding,) * len(grid)
+    fractions = padding if isinstance(padding, tuple | list) else (padding,)
+    fractions = (*fractions,) * len(grid) if len(fractions) == 1 else fractions
     return tuple(n + round(f * n) for n, f in zip(grid, fractions, strict=True))
 
 
@@ -261,7 +263,7 @@ def check_fields(model: CTFNO) -> None:
         raise ValueError(f"time_features must be an even number of at least 2, got {model.time_features}")
     if not (model.time_scale > 0 and math.isfinite(model.time_scale)):
         raise ValueError(f"time_scale must be positive and finite, got {model.time_scale}")
-    if model.stability_bound is not None and not model.stability_bound > 0:
+    if model.stability_bound is not None and not (model.stability_bound > 0 and math.isfinite(model.stability_bound)):
         raise ValueError(f"stability_bound must be positive, or None for no bound, got {model.stability_bound}")
     if model.time_chunk is not None and model.time_chunk < 1:
         raise ValueError(f"time_chunk must be at least 1, or None to choose by size, got {model.time_chunk}")
@@ -284,8 +286,15 @@ def check_fields(model: CTFNO) -> None:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(model, name)!r}")
 
 
-def check_inputs(u0: Array, times: Array, num_space: int) -> None:
+def _as_float(x: Any) -> Array:
+    """Float32, or a wider type if it has one: integers and half precision are no types for a transform."""
+    x = jnp.asarray(x)
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def check_inputs(u0: Any, times: Any, num_space: int) -> None:
     """Raises ValueError for shapes, and for concrete values of time, that the model cannot take."""
+    u0, times = (x if isinstance(x, Array | np.ndarray) else np.asarray(x) for x in (u0, times))
     if u0.ndim != num_space + 2:
         raise ValueError(
             f"u0 must have the {num_space + 2} axes (batch, *space, channels) because modes name {num_space} space "

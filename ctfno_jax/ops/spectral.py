@@ -153,6 +153,7 @@ def dft_truncated(v: Float[Array, "..."], modes: tuple[int, ...]) -> Float[Array
     """
     grid = v.shape[: len(modes)]
     check_modes(modes, grid)
+    v = v.astype(jnp.promote_types(v.dtype, jnp.float32))  # a matrix of whole numbers would be no transform
     last = len(modes) - 1
     forward = jnp.asarray(_real_matrices(modes[-1], grid[-1])[0], v.dtype)
     # (*outer, n, *rest) -> (m, 2, *outer, *rest)

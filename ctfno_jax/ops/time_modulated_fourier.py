@@ -141,10 +141,13 @@ def pointwise_term(
 ) -> Float[Array, "..."]:
     """``W diag(psi(t)) v + shift(t)``, with the product in ``dtype`` and its sum in float32."""
     scaled = v * factors.scale
-    if dtype is None:
-        mapped = scaled @ weight
-    else:
-        mapped = jnp.matmul(scaled.astype(dtype), weight.astype(dtype), preferred_element_type=jnp.float32)
+    if dtype is not None:
+        scaled, weight = scaled.astype(dtype), weight.astype(dtype)
+    # One product per point of the first axis, each with its own copy of W: the gradient of W is then a sum of many
+    # small products, which run in parallel, instead of one with a very long inner axis, which does not.
+    copies = jnp.broadcast_to(weight, (scaled.shape[0], *weight.shape))
+    flat = jnp.matmul(scaled.reshape(scaled.shape[0], -1, weight.shape[0]), copies, preferred_element_type=jnp.float32)
+    mapped = flat.reshape(*scaled.shape[:-1], weight.shape[1])
     if factors.pointwise_rows is not None:
         mapped = mapped * factors.pointwise_rows
     return mapped + factors.shift

@@ -1,0 +1,49 @@
+"""What the README shows runs as it stands."""
+
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def names() -> dict:
+    """All Python blocks of the README, executed one after the other in one namespace."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert len(blocks) == 3
+    namespace: dict = {}
+    for block in blocks:
+        exec(block, namespace)
+    return namespace
+
+
+def test_the_trained_example_predicts_times_between_its_own(names):
+    truth = names["u0"][:3, None] * np.exp(-np.array([0.77, 0.123, 0.9]))[:, None, None]
+    assert names["prediction"].shape == (3, 3, 64, 1)
+    error = np.linalg.norm(names["prediction"] - truth) / np.linalg.norm(truth)
+    assert error < 0.1
+
+
+def test_the_certificate_of_the_example_holds(names):
+    times = jax.numpy.array([0.5, 1.0])
+    a, b = names["u0"][:1], names["u0"][5:6]
+    change = names["model"].apply(names["params"], a, times) - names["model"].apply(names["params"], b, times)
+    growth = np.linalg.norm(change, axis=(2, 3))[0] / np.linalg.norm(a - b)
+    assert np.all(growth <= names["bound"])
+
+
+def test_it_works_inside_other_modules(names):
+    expected = (32, 10, 64, 1)
+    assert names["corrected"].shape == expected
+    assert names["in_nnx"].shape == expected
+
+
+def test_the_equation_stands_in_the_readme_and_in_one_file_of_ops():
+    equation = "IFFT( phi(t, xi) R(xi) FFT(v)(xi) )"
+    assert equation in (ROOT / "README.md").read_text()
+    files = [path.name for path in (ROOT / "ctfno_jax").rglob("*.py") if equation in path.read_text()]
+    assert files == ["time_modulated_fourier.py"]

@@ -1,0 +1,39 @@
+"""A whole training on the heat equation: accuracy, prediction between times, and the certificate on trained weights."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ctfno_jax import load_dataset, load_predictor, measured_gain
+from experiments import field_run
+from experiments.configs import pde
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "heat"
+    field_run.run(pde.pde_config("heat", "ctfno", "quick", seed=0), folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_quick_preset_learns_the_heat_equation(workdir):
+    scores = json.loads((workdir / "result.json").read_text())["metrics"]
+    # Zero would score 0.19 and the initial state 0.05; a training that works ends near 5e-4.
+    assert scores["rmse"] < 1e-3
+    assert scores["rmse_between_times"] < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_points", [96, 129, 512])
+def test_the_certificate_of_trained_weights_is_never_below_the_measured_growth(workdir, num_points):
+    predictor = load_predictor(workdir)
+    times = np.array([0.0, 0.05, 0.63, 1.2, 2.5], np.float32)
+    u0 = load_dataset("heat", num_points=num_points, num_train=3, num_validation=1, num_test=1).test.u0[0]
+    units = predictor.normalization.outputs.std[0] / predictor.normalization.inputs.std[0]
+    state = np.asarray(predictor.normalization.inputs.normalize(u0), np.float32)
+    measured = units * measured_gain(predictor.model.apply, predictor.params, state, times)
+    certified = predictor.lipschitz(times)
+    assert np.all(measured <= certified)
+    assert np.all(certified < 30 * measured)
