@@ -12,7 +12,7 @@ Letters: ``u0`` initial state, ``u`` solution, ``v`` hidden field, ``v_hat`` its
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -36,6 +36,7 @@ class Complex(NamedTuple):
     im: Float[Array, "..."]
 
 
+@runtime_checkable
 class Objective(Protocol):
     """A loss: prediction and target of one batch to one number, a mean over samples."""
 

@@ -15,9 +15,13 @@ from ctfno_jax.models import registry as models
 from ctfno_jax.training import loop, sharding
 from ctfno_jax.training.checkpoint import CheckpointError
 from experiments import host
-from experiments.configs import pde as presets
 
 FLAGS = flags.FLAGS
+
+PRESETS = ("quick", "default", "paper")
+
+# Data set, model, preset and seed to the config of that cell.
+PresetConfig = Callable[[str, str, str, int], config_lib.ExperimentConfig]
 
 # Mistakes of a user, or of the machine: one line, no traceback. Anything else is a bug and shows one.
 USER_ERRORS = (ValueError, OSError, CheckpointError, loop.TrainingDiverged)
@@ -56,7 +60,7 @@ def define_training_flags(datasets: tuple[str, ...], model_names: tuple[str, ...
     """Flags of a training program, one for each config field and each field of a model."""
     flags.DEFINE_enum("dataset", datasets[0], datasets, "data set")
     flags.DEFINE_enum("model", model_names[0], model_names, "model")
-    flags.DEFINE_enum("preset", "default", presets.PRESETS, "settings to start from")
+    flags.DEFINE_enum("preset", "default", PRESETS, "settings to start from")
     flags.DEFINE_integer("seed", 0, "seed of the run: initial parameters and batches", lower_bound=0)
     flags.DEFINE_string("workdir", None, "folder of the run; runs/<experiment>/<dataset>/<model>/seed<k> by default")
     flags.DEFINE_string("data_dir", None, "folder with raw data, for the data sets that need it")
@@ -89,10 +93,9 @@ def _define_override(name: str, kind: Any, text: str) -> None:
         flags.DEFINE_string(name, None, text)
 
 
-def config_from_flags(experiment: str) -> config_lib.ExperimentConfig:
+def config_from_flags(preset_config: PresetConfig) -> config_lib.ExperimentConfig:
     """The preset's config with all overrides applied."""
-    del experiment
-    config = presets.pde_config(FLAGS.dataset, FLAGS.model, FLAGS.preset, FLAGS.seed)
+    config = preset_config(FLAGS.dataset, FLAGS.model, FLAGS.preset, FLAGS.seed)
     overrides: dict[str, Any] = {}
     for section in config_lib.SECTIONS:
         for field in dataclasses.fields(getattr(config, section)):

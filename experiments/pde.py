@@ -8,17 +8,20 @@ from absl import flags
 from ctfno_jax.data import registry as data_registry
 from ctfno_jax.models import registry as model_registry
 from experiments import common, field_run, files
+from experiments.configs import pde as presets
 
 FLAGS = flags.FLAGS
 
 
 def main() -> None:
-    config = common.config_from_flags("pde")
+    config = common.config_from_flags(presets.pde_config)
     row = field_run.row_path(FLAGS.results_dir, config) if FLAGS.results_dir else None
     if row is not None and row.exists():
         print(f"{row} is there already; nothing to do")
         print(field_run.summary(json.loads(row.read_text()), row.parent))
         return
+    if FLAGS.data_dir:
+        print(f"note: {config.dataset.dataset} is generated; nothing is read from --data_dir")
     workdir = Path(FLAGS.workdir) if FLAGS.workdir else field_run.default_workdir(config)
     result = field_run.run(config, workdir, resume=FLAGS.resume, parallel=FLAGS.parallel, tensorboard=FLAGS.tensorboard)
     if row is not None:

@@ -14,7 +14,7 @@ class FieldArrays(NamedTuple):
 
     u0: Float[Array, "samples *space channels"]
     times: Float[Array, " time"]
-    u: Float[Array, "samples time *space channels"]
+    u: Float[Array, "samples time *space out_channels"]
 
 
 class Batch(NamedTuple):
@@ -22,7 +22,7 @@ class Batch(NamedTuple):
 
     u0: Float[Array, "batch *space channels"]
     times: Float[Array, " time"]
-    target: Float[Array, "batch time *space channels"]
+    target: Float[Array, "batch time *space out_channels"]
 
 
 def epoch_indices(key: Key, step: Int[Array, ""], num_samples: int, batch_size: int) -> Int[Array, " batch"]:

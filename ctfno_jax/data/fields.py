@@ -21,7 +21,7 @@ class Trajectories:
 
     u0: Float[np.ndarray, "batch *space channels"]
     times: Float[np.ndarray, " time"]
-    u: Float[np.ndarray, "batch time *space channels"]
+    u: Float[np.ndarray, "batch time *space out_channels"]
 
     def __post_init__(self) -> None:
         expected = (self.u0.shape[0], self.times.shape[0], *self.u0.shape[1:-1])
@@ -96,6 +96,12 @@ def heat_trajectories(
     num_times: int = 50,
 ) -> Trajectories:
     """Exact solutions of the heat equation from Gaussian random fields, on the periodic unit interval."""
+    if num_points < 2 or num_times < 1:
+        raise ValueError(f"num_points must be at least 2 and num_times at least 1, got {num_points} and {num_times}")
+    if min(viscosity, sigma, tau, final_time) <= 0:
+        raise ValueError(
+            f"viscosity, sigma, tau and final_time must be positive, got {viscosity}, {sigma}, {tau}, {final_time}"
+        )
     times = np.arange(1, num_times + 1) * (final_time / num_times)
     # One generator per sample: the first samples stay the same when more are asked for.
     sequences = np.random.SeedSequence(seed).spawn(num_samples)

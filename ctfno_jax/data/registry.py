@@ -21,6 +21,11 @@ def _check_options(name: str, options: dict[str, Any]) -> None:
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ValueError(f"dataset {name} has no option {', '.join(unknown)}; it has {', '.join(known)}")
+    for option, value in options.items():
+        kind = parameters[option].annotation
+        accepted = (int, float) if kind is float else kind
+        if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
+            raise ValueError(f"option {option} of dataset {name} must be of type {kind.__name__}, got {value!r}")
 
 
 def load_dataset(

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-# One affine map: weights (inputs, outputs) and bias (outputs,).
-Affine = tuple[Float[Array, "inputs outputs"], Float[Array, " outputs"]]
+# One affine map: weights (inputs, outputs) and bias (outputs,), of sizes that differ from map to map.
+Affine = tuple[Float[Array, "_ _"], Float[Array, " _"]]
 
 
 def angular_frequencies(num_features: int) -> np.ndarray:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from ctfno_jax.ops import gershgorin, spectral
@@ -137,7 +138,7 @@ def _mix(v_hat: Float[Array, "..."], kernel: Float[Array, "*modes in out"]) -> F
 
 
 def pointwise_term(
-    v: Float[Array, "..."], weight: Float[Array, "in out"], factors: TimeFactors, dtype: jnp.dtype | None = None
+    v: Float[Array, "..."], weight: Float[Array, "in out"], factors: TimeFactors, dtype: DTypeLike | None = None
 ) -> Float[Array, "..."]:
     """``W diag(psi(t)) v + shift(t)``, with the product in ``dtype`` and its sum in float32."""
     scaled = v * factors.scale
@@ -160,7 +161,7 @@ def time_modulated_fourier(
     *,
     modes: tuple[int, ...],
     method: str = "auto",
-    pointwise_dtype: jnp.dtype | None = None,
+    pointwise_dtype: DTypeLike | None = None,
 ) -> Float[Array, "..."]:
     """The layer before its activation.
 

@@ -63,6 +63,11 @@ def unflatten(arrays: Mapping[str, np.ndarray], like: Any) -> Any:
     return jax.tree_util.tree_unflatten(treedef, [arrays[name] for name in expected])
 
 
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
+
+
 def _checksums(arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
     return {name: zlib.crc32(np.ascontiguousarray(value).tobytes()) for name, value in arrays.items()}
 
@@ -98,7 +103,12 @@ class CheckpointStore:
         text = json.dumps({**description, "metrics": dict(metrics), "checksums": _checksums(arrays)}).encode()
         packed = {"bytes": np.frombuffer(text, np.uint8), "checksum": np.asarray(zlib.crc32(text), np.uint32)}
         items = {"state": arrays, "description": packed}
-        self._checkpointer.save_checkpointables(step, items, metrics=dict(metrics), overwrite=True)
+        try:
+            self._checkpointer.save_checkpointables(step, items, metrics=dict(metrics), overwrite=True)
+        except Exception as error:  # a full disk arrives as one of many types, with pages of text
+            raise CheckpointError(
+                f"cannot save step {step} in {self._directory} ({_first_line(error)}); earlier checkpoints are kept"
+            ) from error
 
     def steps(self) -> list[int]:
         """Steps on disk, oldest first."""
@@ -138,8 +148,7 @@ class CheckpointStore:
             text = np.asarray(items["description"]["bytes"]).tobytes()
             text_checksum = int(items["description"]["checksum"])
         except Exception as error:  # Orbax and TensorStore raise many types, with pages of text
-            reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else ""
-            raise CheckpointError(f"checkpoint {step} cannot be read ({type(error).__name__}: {reason})") from error
+            raise CheckpointError(f"checkpoint {step} cannot be read ({_first_line(error)})") from error
         if zlib.crc32(text) != text_checksum:
             raise CheckpointError(f"checkpoint {step} is damaged (checksum of its description differs)")
         description = json.loads(text)

@@ -55,8 +55,8 @@ def make_multi_step(
     """
     devices = list(devices or jax.local_devices())
 
-    def local(state: TrainState, data: Any) -> tuple[TrainState, Float[Array, " steps"]]:
-        shard = jax.lax.axis_index(AXIS)
+    def local(state: TrainState, data: Any, shard: Any = None) -> tuple[TrainState, Float[Array, " steps"]]:
+        shard = jax.lax.axis_index(AXIS) if shard is None else shard
 
         def body(state: TrainState, _: None) -> tuple[TrainState, Float[Array, ""]]:
             return step_fn(state, sample_fn(data, state, shard, len(devices)))
@@ -64,7 +64,9 @@ def make_multi_step(
         return jax.lax.scan(body, state, None, length=num_steps)
 
     if parallel == "pmap":
-        return jax.pmap(local, axis_name=AXIS, in_axes=(None, None), out_axes=None, devices=devices)
+        # At least one argument must be mapped: the index of the shard is.
+        mapped = jax.pmap(local, axis_name=AXIS, in_axes=(None, None, 0), out_axes=None, devices=devices)
+        return lambda state, data: mapped(state, data, np.arange(len(devices)))
     if parallel != "shard_map":
         raise ValueError(f"unknown way to run in parallel {parallel!r}; known are {', '.join(WAYS)}")
     mesh = Mesh(np.asarray(devices), (AXIS,))

@@ -9,8 +9,6 @@ from typing import Any
 
 from ctfno_jax.config import DatasetConfig, ExperimentConfig, ModelConfig, OptimizerConfig, TrainConfig
 
-PRESETS = ("quick", "default", "paper")
-
 # The heat equation is periodic and autonomous, so the model has no coordinates and commutes with translations.
 # The time fed to the sinusoids is the frame index, 20 t.
 _HEAT_MODEL: dict[str, Any] = {
@@ -48,7 +46,8 @@ def pde_config(dataset: str, model: str, preset: str, seed: int) -> ExperimentCo
     if (dataset, model) not in _CELLS:
         known = ", ".join(f"{d} with {m}" for d, m in _CELLS)
         raise ValueError(f"there is no cell {dataset} with {model}; there is {known}")
-    if preset not in PRESETS:
-        raise ValueError(f"unknown preset {preset!r}; known are {', '.join(PRESETS)}")
-    model_config, optimizer, train = _CELLS[dataset, model][preset]
+    cell = _CELLS[dataset, model]
+    if preset not in cell:
+        raise ValueError(f"unknown preset {preset!r}; known are {', '.join(cell)}")
+    model_config, optimizer, train = cell[preset]
     return ExperimentConfig("pde", preset, seed, DatasetConfig(dataset), model_config, optimizer, train)

@@ -1,5 +1,6 @@
 """Norms of blocks and their composition, against matrices whose norms are known."""
 
+import itertools
 import math
 
 import jax
@@ -102,7 +103,7 @@ def test_path_bound_is_the_product_bound_if_no_product_is_small():
 @pytest.mark.parametrize("seed", range(3))
 def test_path_bound_never_exceeds_the_product(seed, norm_fn):
     sizes = (2, 5, 3, 4, 1)
-    stages = [_blocks(seed + i, 6, a, b) for i, (a, b) in enumerate(zip(sizes[:-1], sizes[1:], strict=True))]
+    stages = [_blocks(seed + i, 6, a, b) for i, (a, b) in enumerate(itertools.pairwise(sizes))]
     norms = lipschitz.segment_norms(stages, norm_fn)
     assert lipschitz.path_bound(norms) <= lipschitz.product_bound(np.diag(norms)) * (1 + 1e-12)
 
@@ -130,7 +131,7 @@ def test_a_cheap_segment_norm_is_never_above_the_product_of_its_parts():
 def test_path_bound_bounds_a_small_network_whose_jacobian_is_known(seed):
     rng = np.random.default_rng(seed)
     sizes = (3, 6, 5, 2)
-    stages = [rng.normal(size=(1, a, b)) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+    stages = [rng.normal(size=(1, a, b)) for a, b in itertools.pairwise(sizes)]
     bound = lipschitz.path_bound(lipschitz.segment_norms(stages))
     for _ in range(50):
         # Any slopes that GELU can have, channel by channel.

@@ -1,5 +1,7 @@
 """Sinusoids of one time and the network that reads them, against NumPy."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +46,7 @@ def test_each_sine_cosine_pair_lies_on_the_unit_circle():
 
 def random_layers(*sizes: int) -> list[tuple[np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(0)
-    pairs = zip(sizes[:-1], sizes[1:], strict=True)
+    pairs = itertools.pairwise(sizes)
     return [(rng.standard_normal((a, b)), rng.standard_normal(b)) for a, b in pairs]
 
 
