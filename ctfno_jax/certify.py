@@ -85,14 +85,21 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
     rows = []
     for index in range(len(times)):
         matrices = [_layer_matrices(weights, factors, index) for weights, factors in layers]
-        stages = [*before[:-1], *[_operator(w, k) for w, k in matrices], *after]
-        stages[len(before) - 1] = before[-1] @ stages[len(before) - 1]
+        stages = [*before, *[_operator(w, k) for w, k in matrices], *after]
+        slopes = [lipschitz.GELU_SLOPE] * (len(stages) - 1)
+        if model.lifting == "linear":
+            # A real matrix and a layer right after it are one stage.
+            stages[:2] = [stages[0] @ stages[1]]
+            del slopes[0]
+        else:
+            slopes[1] = lipschitz.REAL_PART_SLOPE
         segments = lipschitz.segment_norms(stages, norm_fn)
         details = [
             (norm_fn(w), norm_fn(k), norm_fn(_operator(w, k)), max(np.abs(w).sum(-2).max(), np.abs(k).sum(-2).max()))
             for w, k in matrices
         ]
-        rows.append((lipschitz.path_bound(segments), lipschitz.product_bound(list(np.diag(segments))), details))
+        product = lipschitz.product_bound(list(np.diag(segments)), slopes)
+        rows.append((lipschitz.path_bound(segments, slopes), product, details))
     bounds, products, details = zip(*rows, strict=True)
     per_layer = np.asarray(details)  # (time, layer, 4)
     return Certificate(
@@ -106,7 +113,7 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
 
 
 def _pointwise_stages(model: ctfno.CTFNO, params: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Stages before and after the Fourier layers; the last one before is not followed by an activation."""
+    """Stages before and after the Fourier layers."""
     # Coordinates follow the state in the lifting's input; they do not change with it.
     lifting = np.asarray(params["lifting"]["weight"], np.float64)
     num_state = lifting.shape[0] - (len(model.modes) if model.coordinates else 0)

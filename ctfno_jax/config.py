@@ -143,16 +143,21 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
         ("num_train", data.num_train, 1), ("num_validation", data.num_validation, 1), ("num_test", data.num_test, 1),
         ("steps", train.steps, 1), ("batch_size", train.batch_size, 1), ("times_per_step", train.times_per_step, 0),
         ("train_grid", train.train_grid, 0), ("steps_per_call", train.steps_per_call, 1),
+        ("eval_every", train.eval_every, 1),
         ("keep_checkpoints", train.keep_checkpoints, 1), ("decay_steps", optimizer.decay_steps, 1),
         ("clip_norm", optimizer.clip_norm, 0), ("weight_decay", optimizer.weight_decay, 0),
     ]  # fmt: skip
     for name, value, least in at_least:
-        if value < least:
+        if not value >= least:  # also refuses NaN
             raise ConfigError(f"{name} must be at least {least}, got {value}")
-    if not optimizer.learning_rate > 0:
-        raise ConfigError(f"learning_rate must be positive, got {optimizer.learning_rate}")
-    if not 0 <= optimizer.average_decay < 1:
-        raise ConfigError(f"average_decay must be in [0, 1), got {optimizer.average_decay}")
+    if not 0 < optimizer.learning_rate < float("inf"):
+        raise ConfigError(f"learning_rate must be positive and finite, got {optimizer.learning_rate}")
+    for name in ("average_decay", "warmup_fraction"):
+        if not 0 <= getattr(optimizer, name) < 1:
+            raise ConfigError(f"{name} must be in [0, 1), got {getattr(optimizer, name)}")
+    for name in ("final_fraction", "decay_factor"):
+        if not 0 <= getattr(optimizer, name) <= 1:
+            raise ConfigError(f"{name} must be in [0, 1], got {getattr(optimizer, name)}")
     if data.num_validation >= data.num_train:
         raise ConfigError(
             f"num_validation={data.num_validation} trajectories are held out of num_train={data.num_train}; "

@@ -41,7 +41,7 @@ def claim_workdir(workdir: Path, config: ExperimentConfig, *, resume: bool) -> d
     path = workdir / "config.json"
     if path.exists():
         existing = ExperimentConfig.load(path)
-        if existing != config:
+        if json.loads(existing.to_json()) != json.loads(config.to_json()):
             raise ConfigError(
                 f"{workdir} belongs to another config ({_difference(existing, config)}); choose another --workdir"
             )
@@ -83,6 +83,11 @@ def run(
     devices = jax.local_devices()
     sharding.check_batch(config.train.batch_size, len(devices))
     data = _load(config)
+    if config.train.times_per_step > len(data.train.times):
+        raise ConfigError(
+            f"times_per_step={config.train.times_per_step} exceeds the {len(data.train.times)} times of the data; "
+            "use 0 for all of them"
+        )
     statistics = normalization.fit(data.train)
     model = build_model(config.model.model, **config.model.model_fields)
     train_set = _coarse(data.train, config.train.train_grid)

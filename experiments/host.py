@@ -16,8 +16,20 @@ def set_up() -> None:
     """Called once by every program, before the first computation."""
     # Backends that were looked for and not found, and every phase of every checkpoint, are not news.
     logging.set_verbosity(logging.ERROR)
+    _silence_closed_loops()
     _keep_memory()
     _cache_compilations()
+
+
+def _silence_closed_loops() -> None:
+    """A checkpoint that cannot be read leaves callbacks behind whose late complaint would bury the error message."""
+    previous = sys.unraisablehook
+
+    def hook(unraisable) -> None:
+        if not (isinstance(unraisable.exc_value, RuntimeError) and "Event loop is closed" in str(unraisable.exc_value)):
+            previous(unraisable)
+
+    sys.unraisablehook = hook
 
 
 def _keep_memory() -> None:

@@ -1,18 +1,22 @@
 """Lipschitz constants of the pieces of a network, and their composition.
 
-A network is a chain ``S_m act S_{m-1} act .. act S_0`` of linear stages and pointwise activations. Every stage here is
-block-diagonal in frequency: the pointwise maps are the same matrix at all frequencies, a Fourier kernel adds its own
-matrix at the retained ones. The Fourier transform is unitary, so the exact 2-norm of a stage, and of any product of
-consecutive stages, is the largest 2-norm among the blocks.
+A network is a chain ``S_m a_m S_{m-1} .. a_1 S_0`` of linear stages with a pointwise function ``a_j`` at each junction.
+Every stage here is block-diagonal in frequency: the pointwise maps are the same matrix at all frequencies, a Fourier
+kernel adds its own matrix at the retained ones. The Fourier transform is unitary, so the exact 2-norm of a stage, and
+of any product of consecutive stages, is the largest 2-norm among the blocks.
 
-Composition uses more than the product of norms. GELU is ``x / 2`` plus a remainder of Lipschitz constant
-``rho = 0.629``; expanding every activation this way writes the network as a sum over paths in which consecutive
-stages meet without an activation between them, and the norm of *their product* can be far below the product of their
-norms. With ``N(i, j)`` the norm of ``S_j .. S_i``, the triangle inequality gives
+A kernel with a complex matrix at frequency zero (or Nyquist) maps a real field to a complex one, of which the inverse
+transform keeps the real part. That real part is taken at the junction: it is ``Re z`` where nothing else happens, and
+``gelu(Re z)`` at an activation.
 
-    L = T(m),   T(j) = sum_{i <= j} 2^(i - j) N(i, j) (rho T(i - 1) if i > 0 else 1),
+Composition uses more than the product of norms. Every junction is ``z / 2`` plus a remainder: for GELU, of Lipschitz
+constant ``rho = 0.629`` (on the imaginary part it is 1/2, which is less), for ``Re`` of 1/2. Expanding all of them
+writes the network as a sum over paths in which consecutive stages meet directly, and the norm of *their product* can be
+far below the product of their norms. With ``N(i, j)`` the norm of ``S_j .. S_i``, the triangle inequality gives
 
-which never exceeds ``(1/2 + rho)^m prod_j N(j, j)``, the plain product.
+    L = T(m),   T(j) = sum_{i <= j} 2^(i - j) N(i, j) (rho_i T(i - 1) if i > 0 else 1),
+
+which never exceeds ``prod_j (1/2 + rho_j) prod_j N(j, j)``, the plain product.
 
 Reference:
   The bound per layer in the paper's appendix splits the squared norm of a sum as a sum of squared norms, which does
@@ -27,7 +31,8 @@ from jaxtyping import Float
 # Largest slope of GELU, in its tanh form and in its erf form alike, rounded up; the least slope is one minus this,
 # because gelu(x) - x / 2 is even.
 GELU_SLOPE = 1.12905
-GELU_REMAINDER = GELU_SLOPE - 0.5
+# The real part of a complex field, where a stage follows another without an activation.
+REAL_PART_SLOPE = 1.0
 
 # Covers the rounding of singular values in float64 and of the float32 forward pass.
 _ROUNDING = 1.0 + 1e-6
@@ -54,22 +59,34 @@ def cheap_norm(blocks: np.ndarray) -> float:
     return min(row_column_bound(blocks), frobenius_bound(blocks))
 
 
-def product_bound(norms: Sequence[float]) -> float:
-    """Lipschitz constant of stages with these norms and an activation between any two."""
-    return GELU_SLOPE ** (len(norms) - 1) * float(np.prod(norms))
+def product_bound(norms: Sequence[float], slopes: Sequence[float] | None = None) -> float:
+    """Lipschitz constant of stages with these norms and junctions with these slopes, GELU's if not given."""
+    slopes = _slopes(slopes, len(norms))
+    return float(np.prod(norms)) * float(np.prod(slopes))
 
 
-def path_bound(norms: Float[np.ndarray, "stages stages"]) -> float:
-    """The sum over paths above, from ``norms[i, j]``, the norm of the product of stages i to j."""
+def path_bound(norms: Float[np.ndarray, "stages stages"], slopes: Sequence[float] | None = None) -> float:
+    """The sum over paths above, from ``norms[i, j]``, the norm of the product of stages i to j.
+
+    ``slopes[i]`` belongs to the junction between stages i and i + 1; GELU's if not given.
+    """
     num_stages = norms.shape[0]
+    slopes = _slopes(slopes, num_stages)
     totals: list[float] = []
     for j in range(num_stages):
         total = 0.0
         for i in range(j + 1):
-            before = GELU_REMAINDER * totals[i - 1] if i else 1.0
+            before = (slopes[i - 1] - 0.5) * totals[i - 1] if i else 1.0
             total += 0.5 ** (j - i) * float(norms[i, j]) * before
         totals.append(total)
     return totals[-1]
+
+
+def _slopes(slopes: Sequence[float] | None, num_stages: int) -> Sequence[float]:
+    slopes = [GELU_SLOPE] * (num_stages - 1) if slopes is None else slopes
+    if len(slopes) != num_stages - 1:
+        raise ValueError(f"{num_stages} stages have {num_stages - 1} junctions, got {len(slopes)} slopes")
+    return slopes
 
 
 def segment_norms(stages: Sequence[np.ndarray], norm_fn=spectral_norm) -> Float[np.ndarray, "stages stages"]:

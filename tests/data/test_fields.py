@@ -1,0 +1,115 @@
+"""Trajectories: what they refuse, how they are cut, and where the heat data come from."""
+
+import numpy as np
+import pytest
+
+from ctfno_jax.data import fields
+from ctfno_jax.solvers import heat
+
+
+def _trajectories(num_samples=7, num_times=3, grid=(24,), in_channels=1, out_channels=2, seed=0):
+    rng = np.random.default_rng(seed)
+    return fields.Trajectories(
+        u0=rng.normal(size=(num_samples, *grid, in_channels)).astype(np.float32),
+        times=np.arange(1, num_times + 1, dtype=np.float32),
+        u=rng.normal(size=(num_samples, num_times, *grid, out_channels)).astype(np.float32),
+    )
+
+
+def _heat(num_samples: int, seed: int, **options) -> fields.Trajectories:
+    return fields.heat_trajectories(num_samples, seed, **{"num_points": 16, "num_times": 3, **options})
+
+
+def test_split_cuts_into_the_asked_sizes_without_losing_or_sharing_a_trajectory():
+    everything = _trajectories(num_samples=11)
+    train, validation, test = fields.split(everything, num_test=2, num_validation=3)
+    assert [len(part) for part in (train, validation, test)] == [6, 3, 2]
+    np.testing.assert_array_equal(np.concatenate([train.u0, validation.u0, test.u0]), everything.u0)
+    np.testing.assert_array_equal(np.concatenate([train.u, validation.u, test.u]), everything.u)
+
+
+def test_split_refuses_to_leave_nothing_for_training():
+    with pytest.raises(ValueError, match=r"5 trajectories leave none for training after 2 \+ 3"):
+        fields.split(_trajectories(num_samples=5), num_test=2, num_validation=3)
+
+
+@pytest.mark.parametrize("grid", [(24,), (12, 24)])
+def test_coarsening_takes_every_kth_point_of_every_axis(grid):
+    fine = _trajectories(grid=grid)
+    coarse = fine.coarsen(6)
+    assert coarse.grid == (6,) * len(grid)
+    steps = tuple(slice(None, None, n // 6) for n in grid)
+    np.testing.assert_array_equal(coarse.u0, fine.u0[(slice(None), *steps)])
+    np.testing.assert_array_equal(coarse.u, fine.u[(slice(None), slice(None), *steps)])
+    np.testing.assert_array_equal(coarse.times, fine.times)
+
+
+def test_coarsening_to_the_same_grid_changes_nothing():
+    fine = _trajectories()
+    np.testing.assert_array_equal(fine.coarsen(24).u, fine.u)
+
+
+def test_coarsening_to_a_grid_that_does_not_divide_names_those_that_do():
+    with pytest.raises(ValueError, match=r"grid of 24 points cannot be cut to 10; use one of \[8, 12, 24\]"):
+        _trajectories().coarsen(10)
+
+
+@pytest.mark.parametrize("name", ["u0", "times", "u"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_refused_by_name(name, value):
+    good = _trajectories()
+    arrays = {key: getattr(good, key).copy() for key in ("u0", "times", "u")}
+    arrays[name].flat[-1] = value
+    with pytest.raises(ValueError, match=f"^{name} contains values that are not finite"):
+        fields.Trajectories(**arrays)
+
+
+@pytest.mark.parametrize(
+    ("u0", "times", "u"),
+    [
+        ((7, 24, 1), (3,), (7, 4, 24, 2)),
+        ((6, 24, 1), (3,), (7, 3, 24, 2)),
+        ((7, 12, 1), (3,), (7, 3, 24, 2)),
+        ((7, 24, 1), (3, 1), (7, 3, 24, 2)),
+    ],
+)
+def test_shapes_that_disagree_are_refused(u0, times, u):
+    with pytest.raises(ValueError, match=r"u must have shape \(batch, time, \*space, channels\)"):
+        fields.Trajectories(np.zeros(u0), np.zeros(times), np.zeros(u))
+
+
+def test_selecting_takes_states_and_solutions_of_the_same_trajectories():
+    everything = _trajectories()
+    some = everything.select(np.asarray([4, 1]))
+    np.testing.assert_array_equal(some.u0, everything.u0[[4, 1]])
+    np.testing.assert_array_equal(some.u, everything.u[[4, 1]])
+
+
+def test_the_first_heat_samples_stay_the_same_when_more_are_asked_for():
+    few, many = _heat(3, seed=5), _heat(8, seed=5)
+    np.testing.assert_array_equal(many.u0[:3], few.u0)
+    np.testing.assert_array_equal(many.u[:3], few.u)
+
+
+def test_heat_samples_of_different_seeds_and_of_one_seed_all_differ():
+    u0 = np.concatenate([_heat(3, seed=0).u0, _heat(3, seed=1).u0])
+    distance = np.abs(u0[:, None] - u0[None]).max((2, 3))
+    assert np.all(distance[~np.eye(6, dtype=bool)] > 1e-3)
+
+
+def test_heat_samples_of_one_seed_repeat():
+    np.testing.assert_array_equal(_heat(3, seed=2).u, _heat(3, seed=2).u)
+
+
+def test_heat_solutions_follow_from_their_own_initial_states():
+    data = _heat(4, seed=0, viscosity=5e-3, final_time=1.5)
+    np.testing.assert_allclose(data.times, [0.5, 1.0, 1.5], rtol=1e-6)
+    u0_hat = np.fft.rfft(data.u0[..., 0].astype(np.float64), norm="forward")
+    expected = heat.solve(u0_hat, data.times.astype(np.float64), 16, 5e-3)
+    np.testing.assert_allclose(data.u[..., 0], expected, rtol=0, atol=1e-6)
+
+
+def test_heat_data_are_single_precision_with_one_channel():
+    data = _heat(4, seed=0)
+    assert (data.u0.shape, data.u.shape) == ((4, 16, 1), (4, 3, 16, 1))
+    assert {data.u0.dtype, data.times.dtype, data.u.dtype} == {np.dtype(np.float32)}

@@ -1,0 +1,74 @@
+"""Channel statistics: from training data only, and undone exactly."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ctfno_jax.data import fields, normalization
+
+
+def _train(seed=0):
+    rng = np.random.default_rng(seed)
+    u0 = rng.normal(3.0, 2.0, size=(5, 12, 1)).astype(np.float32)
+    u = (rng.normal(size=(5, 4, 12, 3)) * [0.1, 5.0, 40.0] + [7.0, -2.0, 0.0]).astype(np.float32)
+    return fields.Trajectories(u0, np.arange(1, 5, dtype=np.float32), u)
+
+
+def test_statistics_are_mean_and_deviation_of_each_channel():
+    train = _train()
+    statistics = normalization.fit(train)
+    np.testing.assert_allclose(statistics.inputs.mean, [train.u0.astype(np.float64).mean()], rtol=1e-12)
+    np.testing.assert_allclose(statistics.outputs.std, train.u.astype(np.float64).std((0, 1, 2)), rtol=1e-12)
+
+
+def test_normalised_data_have_mean_zero_and_deviation_one_in_every_channel():
+    train = _train()
+    normalised = normalization.fit(train).outputs.normalize(train.u).astype(np.float64)
+    np.testing.assert_allclose(normalised.mean((0, 1, 2)), 0.0, atol=1e-5)
+    np.testing.assert_allclose(normalised.std((0, 1, 2)), 1.0, rtol=1e-5)
+
+
+def test_denormalising_undoes_normalising():
+    train = _train()
+    outputs = normalization.fit(train).outputs
+    np.testing.assert_allclose(outputs.denormalize(outputs.normalize(train.u)), train.u, rtol=1e-5, atol=1e-6)
+
+
+def test_statistics_do_not_depend_on_validation_and_test_data():
+    train = _train()
+    everything = fields.Trajectories(
+        np.concatenate([train.u0, _train(1).u0]), train.times, np.concatenate([train.u, _train(1).u])
+    )
+    changed = fields.Trajectories(
+        np.concatenate([train.u0, 100 * _train(1).u0]), train.times, np.concatenate([train.u, 100 * _train(1).u])
+    )
+    first, second = (normalization.fit(fields.split(data, num_test=3, num_validation=2)[0])
+                     for data in (everything, changed))  # fmt: skip
+    assert first == second == normalization.fit(train)
+
+
+def test_a_constant_channel_is_only_shifted():
+    u = np.stack([np.full((4, 6), 2.5), np.arange(24.0).reshape(4, 6)], axis=-1).astype(np.float32)
+    statistics = normalization.channel_statistics(u)
+    assert statistics.std[0] == 1.0
+    np.testing.assert_array_equal(statistics.normalize(u)[..., 0], 0.0)
+    np.testing.assert_allclose(statistics.denormalize(statistics.normalize(u)), u, rtol=1e-6)
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1e6 + 0.1])
+def test_rounding_in_the_mean_does_not_make_a_constant_channel_vary(constant):
+    assert normalization.channel_statistics(np.full((7, 11, 1), constant, np.float32)).std == (1.0,)
+
+
+def test_the_dictionary_form_survives_json():
+    statistics = normalization.fit(_train())
+    values = json.loads(json.dumps(statistics.to_dict()))
+    assert normalization.Normalization.from_dict(values) == statistics
+
+
+def test_normalising_keeps_single_precision():
+    train = _train()
+    outputs = normalization.fit(train).outputs
+    assert outputs.normalize(train.u).dtype == np.float32
+    assert outputs.denormalize(train.u).dtype == np.float32

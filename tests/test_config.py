@@ -1,0 +1,137 @@
+"""The config: JSON in and out, single fields replaced, and every rule with its message."""
+
+import dataclasses
+import json
+
+import pytest
+
+from ctfno_jax import config as config_lib
+from ctfno_jax.config import ConfigError, ExperimentConfig
+
+
+def test_json_round_trip_gives_an_equal_config(tiny_config):
+    assert ExperimentConfig.from_json(tiny_config.to_json()) == tiny_config
+
+
+def test_defaults_survive_the_round_trip_and_pass_the_rules():
+    config = ExperimentConfig()
+    assert ExperimentConfig.from_json(config.to_json()) == config
+    assert config_lib.check(config) is config
+
+
+def test_loading_a_file_equals_parsing_its_text(tiny_config, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(tiny_config.to_json())
+    assert ExperimentConfig.load(path) == tiny_config
+
+
+def test_missing_fields_keep_their_defaults():
+    config = ExperimentConfig.from_json('{"seed": 7, "train": {"steps": 300}}')
+    assert config == dataclasses.replace(ExperimentConfig(), seed=7, train=config_lib.TrainConfig(steps=300))
+
+
+def test_a_whole_number_is_accepted_where_a_float_is_meant():
+    config = ExperimentConfig.from_json('{"optimizer": {"learning_rate": 1}}')
+    assert isinstance(config.optimizer.learning_rate, float)
+    assert config.optimizer.learning_rate == 1.0
+
+
+def test_json_text_is_sorted_and_readable_as_json(tiny_config):
+    values = json.loads(tiny_config.to_json())
+    assert list(values) == sorted(values)
+    assert values["model"]["model_fields"]["modes"] == [6]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not valid JSON"),
+        ("[1, 2]", "config must be a JSON object, got list"),
+        ('{"sead": 1}', "config has unknown fields sead; known are experiment, preset, seed"),
+        ('{"train": {"stepz": 1}}', "train has unknown fields stepz; known are steps, batch_size"),
+        ('{"train": 5}', "train must be a JSON object, got int"),
+        ('{"model": "ctfno"}', "model must be a JSON object, got str"),
+        ('{"seed": "one"}', "seed must be of type int, got 'one'"),
+        ('{"seed": true}', "seed must be of type int, got True"),
+        ('{"seed": 1.0}', r"seed must be of type int, got 1\.0"),
+        ('{"train": {"sign_flips": 1}}', "sign_flips must be of type bool, got 1"),
+        ('{"optimizer": {"learning_rate": true}}', "learning_rate must be of type float, got True"),
+        ('{"optimizer": {"schedule": 3}}', "schedule must be of type str, got 3"),
+        ('{"dataset": {"data_options": [1]}}', r"data_options must be of type dict, got \[1\]"),
+        ('{"model": {"model_fields": "width"}}', "model_fields must be of type dict, got 'width'"),
+    ],
+)
+def test_unreadable_configs_say_what_is_wrong(text, message):
+    with pytest.raises(ConfigError, match=message):
+        ExperimentConfig.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value"),
+    [
+        ("dataset", "num_test", 11),
+        ("dataset", "data_options", {"viscosity": 0.5}),
+        ("model", "model_fields", {"width": 12}),
+        ("optimizer", "learning_rate", 0.25),
+        ("optimizer", "schedule", "cosine"),
+        ("train", "times_per_step", 3),
+        ("train", "sign_flips", True),
+    ],
+)
+def test_replacing_a_field_changes_that_field_and_nothing_else(tiny_config, section, field, value):
+    changed = config_lib.replace_fields(tiny_config, {field: value})
+    assert getattr(getattr(changed, section), field) == value
+    before = getattr(getattr(tiny_config, section), field)
+    assert config_lib.replace_fields(changed, {field: before}) == tiny_config
+
+
+def test_replacing_fields_of_all_sections_at_once(tiny_config):
+    overrides = {"num_test": 9, "model": "ctfno", "clip_norm": 2, "steps": 10}
+    changed = config_lib.replace_fields(tiny_config, overrides)
+    found = (changed.dataset.num_test, changed.model.model, changed.optimizer.clip_norm, changed.train.steps)
+    assert found == (9, "ctfno", 2.0, 10)
+
+
+def test_replacing_nothing_gives_an_equal_config(tiny_config):
+    assert config_lib.replace_fields(tiny_config, {}) == tiny_config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"stepz": 3}, "unknown config field stepz"),
+        ({"steps": "many"}, "steps must be of type int, got 'many'"),
+        ({"num_train": 0}, "num_train must be at least 1, got 0"),
+        ({"num_validation": 0}, "num_validation must be at least 1, got 0"),
+        ({"num_test": 0}, "num_test must be at least 1, got 0"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"times_per_step": -1}, "times_per_step must be at least 0, got -1"),
+        ({"train_grid": -1}, "train_grid must be at least 0, got -1"),
+        ({"steps_per_call": 0}, "steps_per_call must be at least 1, got 0"),
+        ({"keep_checkpoints": 0}, "keep_checkpoints must be at least 1, got 0"),
+        ({"decay_steps": 0}, "decay_steps must be at least 1, got 0"),
+        ({"clip_norm": -1.0}, r"clip_norm must be at least 0, got -1\.0"),
+        ({"weight_decay": -0.5}, r"weight_decay must be at least 0, got -0\.5"),
+        ({"learning_rate": 0.0}, r"learning_rate must be positive, got 0\.0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be positive, got nan"),
+        ({"average_decay": 1.0}, r"average_decay must be in \[0, 1\), got 1\.0"),
+        ({"average_decay": -0.1}, r"average_decay must be in \[0, 1\), got -0\.1"),
+        ({"num_validation": 24}, "num_validation=24 trajectories are held out of num_train=24; leave some"),
+        ({"batch_size": 21}, "batch_size=21 exceeds the 20 training trajectories"),
+        ({"steps": 9}, "steps=9 must be a multiple of steps_per_call=2"),
+        ({"eval_every": 3}, "eval_every=3 must be a multiple of steps_per_call=2"),
+        ({"eval_every": 0}, "eval_every must be at least"),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(tiny_config, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        config_lib.replace_fields(tiny_config, overrides)
+
+
+def test_the_largest_batch_is_all_training_trajectories(tiny_config):
+    assert config_lib.replace_fields(tiny_config, {"batch_size": 20}).train.batch_size == 20
+
+
+def test_a_config_error_is_a_value_error():
+    assert issubclass(ConfigError, ValueError)
