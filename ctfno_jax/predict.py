@@ -61,7 +61,9 @@ class Predictor:
         u0 = self._check_states(u0)
         times = check_times(times)
         if times.ndim == 2 and len(times) != len(u0):
-            raise ValueError(f"times of shape {times.shape} are for {len(times)} samples, but u0 has {len(u0)}")
+            raise ValueError(
+                f"times must have shape (time,) or (batch, time) with batch={len(u0)}, got shape {times.shape}"
+            )
         a = self.normalization.inputs.normalize(u0).astype(np.float32)
         per_sample = times.shape[-1] * int(np.prod(u0.shape[1:-1]))
         size = min(len(a), max(1, _POINTS_PER_CALL // per_sample))

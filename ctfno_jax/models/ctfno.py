@@ -200,7 +200,10 @@ class CTFNO(nn.Module):
     def _layer(self, v: Array, lift: Array | None, weights: tmf.LayerWeights, factors: tmf.TimeFactors) -> Array:
         modes, method = tuple(self.modes), self.fourier_method
         if lift is not None:
-            return tmf.lifted_time_modulated_fourier(v, lift, weights, factors, modes=modes, method=method)
+            # Without padding, the constant that carries the lifting's bias is one everywhere.
+            return tmf.lifted_time_modulated_fourier(
+                v, lift, weights, factors, modes=modes, method=method, constant_last=not np.any(self.padding)
+            )
         dtype = None if self.pointwise_dtype == "float32" else jnp.dtype(self.pointwise_dtype)
         return tmf.time_modulated_fourier(v, weights, factors, modes=modes, method=method, pointwise_dtype=dtype)
 

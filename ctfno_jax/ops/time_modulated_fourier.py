@@ -117,11 +117,12 @@ def fourier_term_matmul(
     """The same by truncated DFT matrices and real products: faster on CPU, and it shards without gathering."""
     num_space = len(modes)
     v_hat = spectral.dft_truncated(v, modes)
-    re, im = jnp.moveaxis(v_hat, num_space, 0)
     if factors.kernel_columns is not None:
-        re, im = re * factors.kernel_columns, im * factors.kernel_columns
-    mixed_re = _mix(re, kernel.re) - _mix(im, kernel.im)
-    mixed_im = _mix(re, kernel.im) + _mix(im, kernel.re)
+        v_hat = v_hat * jnp.expand_dims(factors.kernel_columns, num_space)
+    # All four real products of a complex one at once, without taking real and imaginary parts out first.
+    products = _mix(v_hat, jnp.concatenate(kernel, axis=-1))
+    (re_re, re_im), (im_re, im_im) = (jnp.split(part, 2, axis=-1) for part in jnp.moveaxis(products, num_space, 0))
+    mixed_re, mixed_im = re_re - im_im, re_im + im_re
     phi = factors.phi
     modulated = jnp.stack(
         [mixed_re * phi.re - mixed_im * phi.im, mixed_re * phi.im + mixed_im * phi.re], axis=num_space
@@ -188,18 +189,23 @@ def lifted_time_modulated_fourier(
     *,
     modes: tuple[int, ...],
     method: str = "auto",
+    constant_last: bool = False,
 ) -> Float[Array, "..."]:
     """The layer applied to ``a @ lifting`` without ever forming it: both are linear, so their matrices are multiplied.
 
     With a few input channels this saves a transform and a pointwise product at full width for every query time.
-    Kernel column factors act between the two and cannot be folded, so there must be none.
+    Kernel column factors act between the two and cannot be folded, so there must be none. With ``constant_last``, the
+    last channel of ``a`` is one everywhere, and what the pointwise map makes of it is a shift.
     """
     if factors.kernel_columns is not None:
         raise ValueError("kernel_columns must be None: they act between the lifting and the kernel")
     kernel = Complex(*(jnp.einsum("ci,...io->...co", lifting, part) for part in weights.kernel))
     folded = (lifting * factors.scale[..., None, :]) @ weights.pointwise
+    num_fields = a.shape[-1] - 1 if constant_last else a.shape[-1]
     # A sum over few channels is elementwise work that fuses with the activation; a thin product would not.
-    pointwise = sum(a[..., c, None] * folded[..., c, :] for c in range(a.shape[-1]))
+    pointwise = sum(a[..., c, None] * folded[..., c, :] for c in range(num_fields))
+    if constant_last:
+        pointwise = pointwise + folded[..., -1, :]
     if factors.pointwise_rows is not None:
         pointwise = pointwise * factors.pointwise_rows
     term = _fourier_term(method, modes, a.shape[: len(modes)])

@@ -29,7 +29,7 @@ def test_the_slope_of_gelu_is_bounded_tightly_in_both_forms(approximate):
     gelu_slope = jax.vmap(jax.grad(lambda v: jax.nn.gelu(v, approximate=approximate)))(some)
     np.testing.assert_allclose(gelu_slope, slope[::10_000], rtol=0, atol=1e-5)  # these are the slopes of jax's form
     assert slope.max() <= lipschitz.GELU_SLOPE <= slope.max() + 1e-3
-    assert np.abs(slope - 0.5).max() <= lipschitz.GELU_REMAINDER
+    assert np.abs(slope - 0.5).max() <= lipschitz.GELU_SLOPE - 0.5
 
 
 def test_spectral_norm_of_known_matrices():
@@ -84,14 +84,25 @@ def test_path_bound_of_one_stage_is_its_norm():
 def test_path_bound_of_two_stages_by_hand():
     # Norms 2 and 3, of the product 1: half of the product directly, and the remainder through both.
     norms = np.asarray([[2.0, 1.0], [0.0, 3.0]])
-    assert lipschitz.path_bound(norms) == pytest.approx(0.5 * 1 + lipschitz.GELU_REMAINDER * 2 * 3, rel=1e-14)
+    assert lipschitz.path_bound(norms) == pytest.approx(0.5 * 1 + (lipschitz.GELU_SLOPE - 0.5) * 2 * 3, rel=1e-14)
 
 
 def test_path_bound_of_three_stages_by_hand():
     norms = np.asarray([[2.0, 1.0, 0.5], [0.0, 3.0, 1.5], [0.0, 0.0, 5.0]])
-    rho = lipschitz.GELU_REMAINDER
+    rho = lipschitz.GELU_SLOPE - 0.5
     expected = 0.25 * 0.5 + 0.5 * rho * 2 * 1.5 + 0.5 * rho * 1 * 5 + rho**2 * 2 * 3 * 5
     assert lipschitz.path_bound(norms) == pytest.approx(expected, rel=1e-14)
+
+
+def test_a_junction_that_only_takes_the_real_part_adds_half_of_the_product_and_half_of_the_norms():
+    norms = np.asarray([[2.0, 1.0], [0.0, 3.0]])
+    assert lipschitz.path_bound(norms, [lipschitz.REAL_PART_SLOPE]) == pytest.approx(0.5 * 1 + 0.5 * 2 * 3, rel=1e-14)
+    assert lipschitz.product_bound([2.0, 3.0], [lipschitz.REAL_PART_SLOPE]) == pytest.approx(6.0, rel=1e-14)
+
+
+def test_as_many_slopes_as_junctions():
+    with pytest.raises(ValueError, match="2 stages have 1 junctions, got 2 slopes"):
+        lipschitz.product_bound([2.0, 3.0], [1.0, 1.0])
 
 
 def test_path_bound_is_the_product_bound_if_no_product_is_small():
