@@ -2,7 +2,9 @@
 
 For each time t, ``certify`` gives a number L(t) with
 
-    || u(t; a) - u(t; b) ||_2  <=  L(t) || a - b ||_2     for all initial states a, b, on every grid.
+    || u(t; a) - u(t; b) ||_2  <=  L(t) || a - b ||_2     for all initial states a, b, on every grid,
+
+for the network with these parameters in exact arithmetic; what float32 rounds is not part of it.
 
 Zero padding is an isometry and cropping a contraction; both commute with the pointwise maps next to them, so neither
 appears in the bound. Coordinates and biases are constants and drop out of the difference.
@@ -76,9 +78,15 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
     """
     if not isinstance(model, ctfno.CTFNO):
         raise ValueError(f"certify knows CTFNO modules, got {type(model).__name__}")
+    if model.pointwise_dtype != "float32":
+        raise ValueError(
+            f"a network that rounds to {model.pointwise_dtype} has no Lipschitz constant; "
+            "certify model.clone(pointwise_dtype='float32')"
+        )
     times = jnp.atleast_1d(jnp.asarray(times, jnp.float32))
     if times.ndim != 1:
         raise ValueError(f"times must have shape (time,), got {times.shape}")
+    ctfno.check_times(times)
     norm_fn = lipschitz.spectral_norm if exact else lipschitz.cheap_norm
     before, after = _pointwise_stages(model, params["params"])
     layers = model.apply(params, times, method=model.time_factors)
@@ -104,7 +112,7 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
     per_layer = np.asarray(details)  # (time, layer, 4)
     return Certificate(
         times=np.asarray(times),
-        lipschitz=np.minimum(bounds, products),
+        lipschitz=np.asarray(bounds),
         product=np.asarray(products),
         layers=tuple(LayerBound(f"layer_{i}", *per_layer[:, i].T) for i in range(model.depth)),
         lifting=norm_fn(before[0]),
@@ -117,9 +125,10 @@ def _pointwise_stages(model: ctfno.CTFNO, params: Any) -> tuple[list[np.ndarray]
     # Coordinates follow the state in the lifting's input; they do not change with it.
     lifting = np.asarray(params["lifting"]["weight"], np.float64)
     num_state = lifting.shape[0] - (len(model.modes) if model.coordinates else 0)
-    before = [lifting[None, :num_state]]
+    before: list[np.ndarray] = [lifting[None, :num_state]]
     if model.lifting == "low_pass":
-        weight = params["low_pass"]["weight_re"] + 1j * np.asarray(params["low_pass"]["weight_im"], np.float64)
+        re, im = (np.asarray(params["low_pass"][name], np.float64) for name in ("weight_re", "weight_im"))
+        weight = re + 1j * im
         # The block of all other frequencies, which the low-pass drops, stands last.
         retained = np.broadcast_to(weight, (math.prod(spectral.modes_shape(tuple(model.modes))), *weight.shape))
         before.append(np.concatenate([retained, np.zeros_like(weight)[None]]))

@@ -14,24 +14,13 @@ from jaxtyping import Float
 from ctfno_jax.certify import certify
 from ctfno_jax.config import ExperimentConfig, from_dict
 from ctfno_jax.data.normalization import Normalization
-from ctfno_jax.models.ctfno import CTFNO
+from ctfno_jax.models.ctfno import CTFNO, check_times
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.training import checkpoint
 from ctfno_jax.types import Params
 
 # Samples evaluated at once, as grid points times query times: bounds memory whatever the size of the request.
 _POINTS_PER_CALL = 4_000_000
-
-
-def check_times(times: Any) -> Float[np.ndarray, "..."]:
-    """Query times as float32, or ValueError."""
-    times = np.asarray(times, np.float32)
-    if times.ndim not in (1, 2) or times.size == 0:
-        raise ValueError(f"times must have shape (time,) or (batch, time) with at least one time, got {times.shape}")
-    if not np.all(np.isfinite(times)) or np.any(times < 0):
-        bad = times[~np.isfinite(times) | (times < 0)].flat[0]
-        raise ValueError(f"times must be finite and >= 0, got {bad}")
-    return times
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +48,8 @@ class Predictor:
     def __call__(self, u0: Any, times: Any) -> Float[np.ndarray, "batch time *space channels"]:
         """Solutions at ``times``, ``(time,)`` or ``(batch, time)``, from states ``(batch, *space, channels)``."""
         u0 = self._check_states(u0)
-        times = check_times(times)
+        times = np.asarray(times, np.float32)
+        check_times(times)
         if times.ndim == 2 and len(times) != len(u0):
             raise ValueError(
                 f"times must have shape (time,) or (batch, time) with batch={len(u0)}, got shape {times.shape}"
@@ -78,7 +68,12 @@ class Predictor:
         if not isinstance(self.model, CTFNO):
             raise ValueError(f"only CTFNO has a certificate, this run is a {type(self.model).__name__}")
         units = max(self.normalization.outputs.std) / min(self.normalization.inputs.std)
-        return certify(self.model, self.params, jnp.asarray(check_times(times))).lipschitz * units
+        return certify(self.model, self.params, times).lipschitz * units
+
+    def apply(self, params: Params, u0: Any, times: Any) -> Any:
+        """The same function in physical units for JAX to transform: no checks, no chunks, parameters as an argument."""
+        u = self.model.apply(params, self.normalization.inputs.normalize(u0), times)
+        return self.normalization.outputs.denormalize(u)
 
     @functools.cached_property
     def _apply(self):
@@ -116,7 +111,7 @@ def load_predictor(workdir: str | Path) -> Predictor:
     directory = workdir / "checkpoints"
     if not directory.is_dir():
         raise checkpoint.CheckpointError(f"{workdir} holds no trained run: there is no {directory}")
-    with checkpoint.CheckpointStore(directory) as store:
+    with checkpoint.CheckpointStore(directory, read_only=True) as store:
         best = store.restore_best()
     if best is None:
         raise checkpoint.CheckpointError(f"{directory} holds no checkpoint yet: train first, or wait for the first one")

@@ -14,7 +14,6 @@ Letters: ``u0`` initial state, ``u`` solution, ``v`` hidden field, ``v_hat`` its
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 # A Flax variable collection: nested mappings with real arrays as leaves.
@@ -25,8 +24,6 @@ Params = Mapping[str, Any]
 Apply = Callable[[Params, Float[Array, "batch *space channels"], Float[Array, "..."]], Any]
 
 Key = PRNGKeyArray
-
-NumpyArray = np.ndarray
 
 
 class Complex(NamedTuple):

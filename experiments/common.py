@@ -12,7 +12,7 @@ from absl import app, flags
 
 from ctfno_jax import config as config_lib
 from ctfno_jax.models import registry as models
-from ctfno_jax.training import loop, sharding
+from ctfno_jax.training import loop, optimizers, sharding
 from ctfno_jax.training.checkpoint import CheckpointError
 from experiments import host
 
@@ -41,10 +41,12 @@ def run_program(main: Callable[[], None]) -> None:
             main()
         except USER_ERRORS as error:
             sys.stdout.flush()
+            if sys.stdout.isatty():
+                print()  # the progress line may still be open
             print(f"error: {_one_line(error)}", file=sys.stderr, flush=True)
             sys.exit(1)
         except KeyboardInterrupt:
-            print("\ninterrupted; go on with --resume", file=sys.stderr, flush=True)
+            print("\ninterrupted", file=sys.stderr, flush=True)
             sys.exit(130)
 
     app.run(guarded)
@@ -101,6 +103,7 @@ def config_from_flags(preset_config: PresetConfig) -> config_lib.ExperimentConfi
         for field in dataclasses.fields(getattr(config, section)):
             if field.name not in _SPECIAL and FLAGS[field.name].value is not None:
                 overrides[field.name] = FLAGS[field.name].value
+    _refuse_unread(overrides, FLAGS.schedule or config.optimizer.schedule)
     known = models.hyper_parameters(config.model.model)
     model_fields = dict(config.model.model_fields)
     for name in models.model_names():
@@ -117,6 +120,14 @@ def config_from_flags(preset_config: PresetConfig) -> config_lib.ExperimentConfi
     # Building a module is free and refuses bad fields now, before any data is made.
     models.build_model(config.model.model, **config.model.model_fields)
     return config
+
+
+def _refuse_unread(overrides: dict[str, Any], schedule: str) -> None:
+    """Refuses settings of the learning rate that the chosen schedule would not read."""
+    settings = set().union(*optimizers.SCHEDULES.values())
+    for name in sorted(settings & set(overrides)):
+        if schedule in optimizers.SCHEDULES and name not in optimizers.SCHEDULES[schedule]:
+            raise config_lib.ConfigError(f"schedule {schedule} does not read {name}; remove --{name}")
 
 
 def _parse(name: str, value: Any, kind: Any) -> Any:

@@ -37,20 +37,22 @@ def row_path(results_dir: str | Path, config: ExperimentConfig) -> Path:
 
 
 def claim_workdir(workdir: Path, config: ExperimentConfig, *, resume: bool) -> dict[str, Any] | None:
-    """Makes the folder this run's, or raises; returns its result if the run has finished already."""
+    """Raises if the folder is not this run's to write in; returns its result if the run has finished already."""
     path = workdir / "config.json"
+    started = (workdir / "checkpoints").exists()
+    if started and not path.exists():
+        raise ConfigError(f"{workdir} holds checkpoints without a config.json; choose another --workdir")
     if path.exists():
         existing = ExperimentConfig.load(path)
-        if json.loads(existing.to_json()) != json.loads(config.to_json()):
+        if started and json.loads(existing.to_json()) != json.loads(config.to_json()):
             raise ConfigError(
                 f"{workdir} belongs to another config ({_difference(existing, config)}); choose another --workdir"
             )
         if (workdir / "result.json").exists():
             return json.loads((workdir / "result.json").read_text())
-        if (workdir / "checkpoints").exists() and not resume:
+        if started and not resume:
             raise ConfigError(f"{workdir} holds an unfinished run; go on with --resume, or choose another --workdir")
     files.make_directory(workdir)
-    files.write_text(path, config.to_json())
     return None
 
 
@@ -91,7 +93,7 @@ def run(
     statistics = normalization.fit(data.train)
     model = build_model(config.model.model, **config.model.model_fields)
     train_set = _coarse(data.train, config.train.train_grid)
-    arrays = _to_device(train_set, statistics)
+    arrays = sharding.replicate(_to_device(train_set, statistics), devices)
     optimizer = optimizers.optimizer(config.optimizer, config.train.steps)
     state = _initial_state(config, model, optimizer, arrays)
     multi_step = _multi_step(config, model, optimizer, parallel, devices)
@@ -103,6 +105,8 @@ def run(
         flush=True,
     )
     description = predict.describe_run(config, statistics, arrays.u0.shape, float(train_set.times.max()))
+    # Only now, with every setting obeyed so far, does the folder become this run's.
+    files.write_text(workdir / "config.json", config.to_json())
     with checkpoint.CheckpointStore(workdir / "checkpoints", keep_latest=config.train.keep_checkpoints) as store:
         state, seconds = _restore(store, state) if resume else (state, 0.0)
         if int(state.step):
@@ -274,22 +278,17 @@ def _between_times(config: ExperimentConfig, predictor: predict.Predictor) -> di
     options = dict(d.data_options)
     if options.get("num_times") == 1:
         return {}
-    unseen = registry.load_between_times(
-        d.dataset, num_train=d.num_train, num_test=d.num_test, seed=d.data_seed, **options
-    )
+    unseen = registry.load_between_times(d.dataset, num_test=d.num_test, seed=d.data_seed, **options)
     return {"rmse_between_times": metrics.rmse(predictor(unseen.u0, unseen.times), unseen.u)}
 
 
 def _stability(workdir: Path, predictor: predict.Predictor, data: fields.FieldDataset) -> dict[str, Any]:
-    """Certified and measured growth of an input error, in physical units, at a few times."""
+    """Certified growth of an input error, and growth measured at the first test state, over all times of the data."""
     if not isinstance(predictor.model, ctfno.CTFNO):
         return {}
-    times = data.test.times[np.unique(np.linspace(0, len(data.test.times) - 1, 6).round().astype(int))]
+    times = data.test.times
     certified = predictor.lipschitz(times)
-    statistics = predictor.normalization
-    units = max(statistics.outputs.std) / min(statistics.inputs.std)
-    u0 = jnp.asarray(statistics.inputs.normalize(data.test.u0[0]))
-    measured = units * measured_gain(predictor.model.apply, predictor.params, u0, jnp.asarray(times))
+    measured = measured_gain(predictor.apply, predictor.params, jnp.asarray(data.test.u0[0]), jnp.asarray(times))
     figure = plots.growth(times, certified, measured, title=f"{data.name}: growth of an input error")
     files.write_figure(workdir / "figures" / "growth.png", figure)
     return {

@@ -3,12 +3,18 @@
 import contextlib
 import json
 import os
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from matplotlib.figure import Figure
+
+
+class Figure(Protocol):
+    """What can draw itself into a file."""
+
+    def savefig(self, fname: Any, *, dpi: float) -> None: ...
 
 
 @contextlib.contextmanager
@@ -47,7 +53,7 @@ def write_json(path: str | Path, values: Mapping[str, Any]) -> None:
 
 def write_npz(path: str | Path, **arrays: np.ndarray) -> None:
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+        np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def write_figure(path: str | Path, figure: Figure) -> None:
@@ -83,7 +89,7 @@ def read_array(path: str | Path) -> np.ndarray:
         raise ValueError(f"there is no file {path}")
     try:
         array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a .npy file of plain numbers: {error}") from error
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{path} is an archive of several arrays; save one array with numpy.save")

@@ -1,15 +1,17 @@
 """What a program sets on its machine before it computes: the compilation cache and the memory allocator."""
 
 import ctypes
+import logging as standard_logging
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import jax
 from absl import logging
 
 # glibc's mallopt: no separate mappings, never give memory back, grow in large pieces, one arena.
-_MALLOC_OPTIONS = ((-4, 0), (-1, 2**31 - 1), (-2, 2**28), (-8, 1))
+_MALLOC_OPTIONS = ((-4, 0), (-1, -1), (-2, 2**28), (-8, 1))
 
 
 def set_up() -> None:
@@ -23,6 +25,8 @@ def set_up() -> None:
 
 def _silence_closed_loops() -> None:
     """A checkpoint that cannot be read leaves callbacks behind whose late complaint would bury the error message."""
+    standard_logging.getLogger("asyncio").setLevel(standard_logging.CRITICAL)
+    warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
     previous = sys.unraisablehook
 
     def hook(unraisable) -> None:

@@ -15,7 +15,11 @@ FLAGS = flags.FLAGS
 
 def main() -> None:
     config = common.config_from_flags(presets.pde_config)
-    row = field_run.row_path(FLAGS.results_dir, config) if FLAGS.results_dir else None
+    row = None
+    if FLAGS.results_dir:
+        if config != presets.pde_config(FLAGS.dataset, FLAGS.model, FLAGS.preset, FLAGS.seed):
+            raise ValueError("rows in --results_dir are of presets as they are; remove the overrides or --results_dir")
+        row = field_run.row_path(FLAGS.results_dir, config)
     if row is not None and row.exists():
         print(f"{row} is there already; nothing to do")
         print(field_run.summary(json.loads(row.read_text()), row.parent))

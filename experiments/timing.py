@@ -24,7 +24,7 @@ from experiments import common, files, obvious
 
 FLAGS = flags.FLAGS
 
-SIZES = ((20, 10, 256), (20, 50, 1024))
+SIZES = ((20, 10, 256), (20, 5, 256), (20, 50, 1024))
 
 
 def best_seconds(fn: Callable[..., Any], *args: Any, repeats: int) -> float:

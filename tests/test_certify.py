@@ -269,3 +269,18 @@ def test_a_grid_of_times_per_sample_is_refused():
     model, params, _ = _case()
     with pytest.raises(ValueError, match=r"times must have shape \(time,\), got \(2, 3\)"):
         certify(model, params, TIMES.reshape(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("times", "message"), [([np.nan], "got nan"), ([-1.0], "got -1"), ([], "times is empty: ask for at least one")]
+)
+def test_times_that_mean_nothing_are_refused(times, message):
+    model, params, _ = _case()
+    with pytest.raises(ValueError, match=message):
+        certify(model, params, np.asarray(times, np.float32))
+
+
+def test_a_network_that_rounds_is_refused():
+    model, params, _ = _case()
+    with pytest.raises(ValueError, match=r"certify model\.clone\(pointwise_dtype='float32'\)"):
+        certify(model.clone(pointwise_dtype="bfloat16"), params, np.ones(1))

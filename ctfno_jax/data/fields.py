@@ -60,7 +60,6 @@ class FieldDataset:
     """Three disjoint sets of trajectories, and what is known about them.
 
     Attributes:
-      periodic: whether every space axis is periodic, so that solutions can be resampled in Fourier space.
       info: facts worth logging, such as the standard deviation of the initial fields.
     """
 
@@ -68,18 +67,18 @@ class FieldDataset:
     train: Trajectories
     validation: Trajectories
     test: Trajectories
-    periodic: bool
     info: dict[str, float]
 
 
 def split(trajectories: Trajectories, num_test: int, num_validation: int) -> tuple[Trajectories, ...]:
-    """Training, validation and test set: the last ``num_test`` are test, those before them validation."""
+    """Training, validation and test set, the test set drawn first: it stays the same however many are trained on."""
     num_train = len(trajectories) - num_test - num_validation
     if num_train < 1:
         raise ValueError(
             f"{len(trajectories)} trajectories leave none for training after {num_test} + {num_validation}"
         )
-    cuts = (slice(num_train), slice(num_train, num_train + num_validation), slice(num_train + num_validation, None))
+    held_out = num_test + num_validation
+    cuts = (slice(held_out, None), slice(num_test, held_out), slice(num_test))
     return tuple(trajectories.select(cut) for cut in cuts)
 
 
@@ -113,6 +112,6 @@ def heat_trajectories(
     return Trajectories(u0=u[:, 0], times=times.astype(np.float32), u=np.ascontiguousarray(u[:, 1:]))
 
 
-# Generators by name: (num_samples, seed, **options) -> Trajectories, and whether their space axes are periodic.
+# Generators by name: (num_samples, seed, *, options) -> Trajectories. One option is `num_times`.
 Generator = Callable[..., Trajectories]
-GENERATORS: dict[str, tuple[Generator, bool]] = {"heat": (heat_trajectories, True)}
+GENERATORS: dict[str, Generator] = {"heat": heat_trajectories}

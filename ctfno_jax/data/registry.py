@@ -16,7 +16,7 @@ def dataset_names() -> tuple[str, ...]:
 def _check_options(name: str, options: dict[str, Any]) -> None:
     if name not in fields.GENERATORS:
         raise ValueError(f"unknown dataset {name!r}; known are {', '.join(dataset_names())}")
-    parameters = inspect.signature(fields.GENERATORS[name][0]).parameters
+    parameters = inspect.signature(fields.GENERATORS[name]).parameters
     known = [p for p, kind in parameters.items() if kind.kind is kind.KEYWORD_ONLY]
     unknown = sorted(set(options) - set(known))
     if unknown:
@@ -45,7 +45,7 @@ def load_dataset(
       The three sets, in physical units.
     """
     _check_options(name, options)
-    generate, periodic = fields.GENERATORS[name]
+    generate = fields.GENERATORS[name]
     everything = generate(num_train + num_test, seed, **options)
     train, validation, test = fields.split(everything, num_test, num_validation)
     info = {
@@ -54,16 +54,14 @@ def load_dataset(
         "num_points": train.grid[0],
         "num_times": len(train.times),
     }
-    return fields.FieldDataset(name, train, validation, test, periodic, info)
+    return fields.FieldDataset(name, train, validation, test, info)
 
 
-def load_between_times(
-    name: str, *, num_train: int = 400, num_test: int = 100, seed: int = 0, **options: Any
-) -> fields.Trajectories:
+def load_between_times(name: str, *, num_test: int = 100, seed: int = 0, **options: Any) -> fields.Trajectories:
     """The test trajectories of :func:`load_dataset` half-way between its query times, where no model was trained."""
     _check_options(name, options)
-    generate, _ = fields.GENERATORS[name]
+    generate = fields.GENERATORS[name]
     num_times = options.pop("num_times", inspect.signature(generate).parameters["num_times"].default)
-    fine = generate(num_train + num_test, seed, num_times=2 * num_times, **options).select(slice(-num_test, None))
+    fine = generate(num_test, seed, num_times=2 * num_times, **options)
     # Of the doubled times 1 .. 2n, the even ones are the query times; odd ones after the first lie between two.
     return fields.Trajectories(fine.u0, fine.times[2::2], np.ascontiguousarray(fine.u[:, 2::2]))

@@ -100,10 +100,15 @@ class CTFNO(nn.Module):
     ) -> Float[Array, "batch time *space out_channels"]:
         """The solution at ``times``, shared by all samples or one grid of times per sample, in any order."""
         check_inputs(u0, times, len(self.modes))
-        u0, times = _as_float(u0), _as_float(times)
+        # Accelerators would round float32 products to TF32 or bfloat16 unless told not to.
+        with jax.default_matmul_precision("highest"):
+            return self._solve(_as_float(u0), _as_float(times))
+
+    def _solve(self, u0: Array, times: Array) -> Array:
         num_space = len(self.modes)
         grid = u0.shape[1:-1]
         a = self._input_field(u0)
+        self._check_channels(u0.shape[-1], a.shape[-1] - 1)
         lift = self._lifting_matrix(a.shape[-1])
         if self.lifting == "low_pass":
             first = jax.nn.gelu(a @ lift)
@@ -189,6 +194,16 @@ class CTFNO(nn.Module):
         a = jnp.pad(a, [*pad, (0, 0), (0, 0)])
         return jnp.expand_dims(a, num_space)
 
+    def _check_channels(self, channels: int, lifted: int) -> None:
+        if self.is_initializing():
+            return
+        expected = self.lifting_weights.variables["params"]["weight"].shape[0]
+        if lifted != expected:
+            raise ValueError(
+                f"u0 has {channels} channels, but the parameters are for {channels + expected - lifted}; "
+                "initialise the model with the channels that it will be given"
+            )
+
     def _lifting_matrix(self, in_channels: int) -> Array:
         weight, bias = self.lifting_weights(in_channels - 1)
         return jnp.concatenate([weight, bias[None]])
@@ -262,6 +277,8 @@ def check_fields(model: CTFNO) -> None:
     for name, divisor in (("width", "heads"), ("time_width", "heads"), ("width", "num_blocks")):
         if getattr(model, name) % getattr(model, divisor):
             raise ValueError(f"{name}={getattr(model, name)} must be divisible by {divisor}={getattr(model, divisor)}")
+    if model.num_blocks != 1 and model.kernel == "dense":
+        raise ValueError(f"num_blocks={model.num_blocks} needs kernel='block_diagonal', got kernel='dense'")
     if model.time_features < 2 or model.time_features % 2:
         raise ValueError(f"time_features must be an even number of at least 2, got {model.time_features}")
     if not (model.time_scale > 0 and math.isfinite(model.time_scale)):
@@ -307,6 +324,13 @@ def check_inputs(u0: Any, times: Any, num_space: int) -> None:
         raise ValueError(
             f"times must have shape (time,) or (batch, time) with batch={u0.shape[0]}, got shape {times.shape}"
         )
+    check_times(times)
+
+
+def check_times(times: Any) -> None:
+    """Raises ValueError for no times, and for concrete values that are negative or not finite."""
+    if times.ndim not in (1, 2):
+        raise ValueError(f"times must have shape (time,) or (batch, time), got shape {times.shape}")
     if times.shape[-1] == 0:
         raise ValueError("times is empty: ask for at least one query time")
     if not isinstance(times, Tracer):

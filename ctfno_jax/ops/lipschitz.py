@@ -5,9 +5,9 @@ Every stage here is block-diagonal in frequency: the pointwise maps are the same
 kernel adds its own matrix at the retained ones. The Fourier transform is unitary, so the exact 2-norm of a stage, and
 of any product of consecutive stages, is the largest 2-norm among the blocks.
 
-A kernel with a complex matrix at frequency zero (or Nyquist) maps a real field to a complex one, of which the inverse
-transform keeps the real part. That real part is taken at the junction: it is ``Re z`` where nothing else happens, and
-``gelu(Re z)`` at an activation.
+A kernel with a complex matrix at frequency zero or Nyquist of the last axis (in two and three dimensions, on that whole
+plane) maps a real field to a complex one, of which the inverse transform keeps the real part. That real part is taken
+at the junction: it is ``Re z`` where nothing else happens, and ``gelu(Re z)`` at an activation.
 
 Composition uses more than the product of norms. Every junction is ``z / 2`` plus a remainder: for GELU, of Lipschitz
 constant ``rho = 0.629`` (on the imaginary part it is 1/2, which is less), for ``Re`` of 1/2. Expanding all of them
@@ -34,7 +34,7 @@ GELU_SLOPE = 1.12905
 # The real part of a complex field, where a stage follows another without an activation.
 REAL_PART_SLOPE = 1.0
 
-# Covers the rounding of singular values in float64 and of the float32 forward pass.
+# Covers the rounding of norms and products in float64.
 _ROUNDING = 1.0 + 1e-6
 
 

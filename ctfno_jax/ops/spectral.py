@@ -92,7 +92,14 @@ def irfft_truncated(v_hat: Array, modes: tuple[int, ...], grid: tuple[int, ...])
         v_hat = _insert_zeros(v_hat, axis, at=m, count=n - 2 * m)
     last = len(modes) - 1
     v_hat = _insert_zeros(v_hat, last, at=modes[-1], count=grid[-1] // 2 + 1 - modes[-1])
-    return jnp.fft.irfftn(v_hat, s=grid, axes=range(len(modes)), norm="forward")
+    if last:
+        v_hat = jnp.fft.ifftn(v_hat, axes=range(last), norm="forward")
+    # At zero and Nyquist of the last axis only the real part counts. Not every FFT library drops the rest by itself.
+    n = grid[-1]
+    real_only = np.isin(np.arange(n // 2 + 1), [0, n // 2] if n % 2 == 0 else [0])
+    real_only = real_only.reshape(-1, *[1] * (v_hat.ndim - last - 1))
+    v_hat = jnp.where(real_only, v_hat.real, v_hat)
+    return jnp.fft.irfft(v_hat, n=n, axis=last, norm="forward")
 
 
 # --- by matrix product: the fast form -------------------------------------------------------------------------
@@ -204,25 +211,3 @@ def from_modes(v_hat: Complex, grid: tuple[int, ...], modes: tuple[int, ...], me
     if method == "fft":
         return irfft_truncated(jax.lax.complex(*v_hat), modes, grid)
     return idft_truncated(jnp.stack(v_hat, axis=len(modes)), modes, grid)
-
-
-def resample(v: np.ndarray, grid: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray:
-    """Periodic band-limited fields on another grid, by Fourier interpolation in float64 (host side).
-
-    A coarser grid drops the frequencies it cannot hold, Nyquist included, so that refining and coarsening again is
-    the identity on what both grids resolve.
-    """
-    for axis, n in zip(axes, grid, strict=True):
-        old = v.shape[axis]
-        if n == old:
-            continue
-        v_hat = np.fft.rfft(v, axis=axis, norm="forward")
-        keep = min((old - 1) // 2, (n - 1) // 2) + 1
-        shape = list(v_hat.shape)
-        shape[axis] = n // 2 + 1
-        wide = np.zeros(shape, v_hat.dtype)
-        index = [slice(None)] * v.ndim
-        index[axis] = slice(0, keep)
-        wide[tuple(index)] = v_hat[tuple(index)]
-        v = np.fft.irfft(wide, n=n, axis=axis, norm="forward")
-    return v

@@ -75,10 +75,11 @@ def _checksums(arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
 class CheckpointStore:
     """The checkpoints of one run: the latest few, and the best by validation error.
 
-    Use as a context manager while writing; every save is complete, or absent, whatever happens to the process.
+    Use as a context manager; every save is complete, or absent, whatever happens to the process. A store that is only
+    read leaves alone what another process may be writing there.
     """
 
-    def __init__(self, directory: str | Path, *, keep_latest: int = 2) -> None:
+    def __init__(self, directory: str | Path, *, keep_latest: int = 2, read_only: bool = False) -> None:
         ocp = _import_orbax()
         policies = ocp.training.preservation_policies
         self._directory = Path(directory).resolve()
@@ -88,7 +89,7 @@ class CheckpointStore:
         self._checkpointer = ocp.training.Checkpointer(
             str(self._directory),
             preservation_policy=keep,
-            cleanup_tmp_directories=True,
+            cleanup_tmp_directories=not read_only,
         )
 
     def __enter__(self) -> "CheckpointStore":
@@ -104,11 +105,16 @@ class CheckpointStore:
         packed = {"bytes": np.frombuffer(text, np.uint8), "checksum": np.asarray(zlib.crc32(text), np.uint32)}
         items = {"state": arrays, "description": packed}
         try:
-            self._checkpointer.save_checkpointables(step, items, metrics=dict(metrics), overwrite=True)
+            # Without force, Orbax skips steps that are not later than all others, as after a fall-back.
+            saved = self._checkpointer.save_checkpointables(
+                step, items, metrics=dict(metrics), overwrite=True, force=True
+            )
         except Exception as error:  # a full disk arrives as one of many types, with pages of text
             raise CheckpointError(
                 f"cannot save step {step} in {self._directory} ({_first_line(error)}); earlier checkpoints are kept"
             ) from error
+        if not saved:
+            raise CheckpointError(f"step {step} was not saved in {self._directory}; earlier checkpoints are kept")
 
     def steps(self) -> list[int]:
         """Steps on disk, oldest first."""

@@ -5,7 +5,14 @@ import optax
 from ctfno_jax.config import OptimizerConfig
 
 OPTIMIZERS = ("adam", "adamw", "adamax", "sgd")
-SCHEDULES = ("constant", "step", "cosine", "one_cycle", "exponential")
+# Schedules, with the settings that each of them reads.
+SCHEDULES = {
+    "constant": (),
+    "step": ("decay_factor", "decay_steps"),
+    "cosine": ("final_fraction",),
+    "one_cycle": ("warmup_fraction", "final_fraction"),
+    "exponential": ("decay_factor", "final_fraction"),
+}
 
 
 def schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:

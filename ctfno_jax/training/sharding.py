@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float
 
@@ -18,7 +18,7 @@ from ctfno_jax.training.step import TrainState
 AXIS = "data"
 WAYS = ("shard_map", "pmap")
 
-# (state, data, shard index, number of shards) -> (state, batch) is left to the caller: see `make_multi_step`.
+# (data, state, index of the shard, number of shards) to the batch of that shard.
 SampleFn = Callable[[Any, TrainState, Any, int], Any]
 StepFn = Callable[[TrainState, Any], tuple[TrainState, Float[Array, ""]]]
 MultiStep = Callable[[TrainState, Any], tuple[TrainState, Float[Array, " steps"]]]
@@ -31,6 +31,12 @@ def check_batch(batch_size: int, num_devices: int) -> None:
             f"batch_size={batch_size} cannot be divided among {num_devices} devices; "
             f"use a multiple of {num_devices}, or fewer devices"
         )
+
+
+def replicate(tree: Any, devices: Sequence[Any] | None = None) -> Any:
+    """The arrays on all devices, so that no call has to copy them there."""
+    mesh = Mesh(np.asarray(list(devices or jax.local_devices())), (AXIS,))
+    return jax.device_put(tree, NamedSharding(mesh, P()))
 
 
 def make_multi_step(

@@ -77,7 +77,7 @@ def train_step(
     params = optax.apply_updates(state.params, updates)
     average = state.average
     if average is not None:
-        # Early on, a plain mean of what there is; later, the exponential average.
+        # A shorter memory early on, so that the initial parameters are soon forgotten.
         decay = jnp.minimum(average_decay, (1.0 + state.step) / (10.0 + state.step))
         average = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
     return state.replace(step=state.step + 1, params=params, opt_state=opt_state, average=average), loss

@@ -24,8 +24,14 @@ def test_split_cuts_into_the_asked_sizes_without_losing_or_sharing_a_trajectory(
     everything = _trajectories(num_samples=11)
     train, validation, test = fields.split(everything, num_test=2, num_validation=3)
     assert [len(part) for part in (train, validation, test)] == [6, 3, 2]
-    np.testing.assert_array_equal(np.concatenate([train.u0, validation.u0, test.u0]), everything.u0)
-    np.testing.assert_array_equal(np.concatenate([train.u, validation.u, test.u]), everything.u)
+    np.testing.assert_array_equal(np.concatenate([test.u0, validation.u0, train.u0]), everything.u0)
+    np.testing.assert_array_equal(np.concatenate([test.u, validation.u, train.u]), everything.u)
+
+
+def test_test_and_validation_stay_the_same_however_many_are_trained_on():
+    few, many = (fields.split(_heat(n, seed=0), num_test=2, num_validation=3) for n in (6, 11))
+    np.testing.assert_array_equal(few[1].u0, many[1].u0)
+    np.testing.assert_array_equal(few[2].u, many[2].u)
 
 
 def test_split_refuses_to_leave_nothing_for_training():

@@ -38,10 +38,10 @@ def test_denormalising_undoes_normalising():
 def test_statistics_do_not_depend_on_validation_and_test_data():
     train = _train()
     everything = fields.Trajectories(
-        np.concatenate([train.u0, _train(1).u0]), train.times, np.concatenate([train.u, _train(1).u])
+        np.concatenate([_train(1).u0, train.u0]), train.times, np.concatenate([_train(1).u, train.u])
     )
     changed = fields.Trajectories(
-        np.concatenate([train.u0, 100 * _train(1).u0]), train.times, np.concatenate([train.u, 100 * _train(1).u])
+        np.concatenate([100 * _train(1).u0, train.u0]), train.times, np.concatenate([100 * _train(1).u, train.u])
     )
     first, second = (normalization.fit(fields.split(data, num_test=3, num_validation=2)[0])
                      for data in (everything, changed))  # fmt: skip

@@ -11,7 +11,7 @@ OPTIONS = {"num_points": 16, "num_times": 3}
 def test_sizes_are_the_asked_ones_and_validation_is_taken_out_of_training():
     data = registry.load_dataset("heat", num_train=9, num_validation=2, num_test=4, **OPTIONS)
     assert (len(data.train), len(data.validation), len(data.test)) == (7, 2, 4)
-    assert (data.name, data.periodic) == ("heat", True)
+    assert data.name == "heat"
 
 
 def test_no_trajectory_is_in_two_sets():
@@ -33,7 +33,7 @@ def test_options_reach_the_generator():
     data = registry.load_dataset("heat", num_train=5, num_validation=1, num_test=2, final_time=0.6, **OPTIONS)
     np.testing.assert_allclose(data.train.times, [0.2, 0.4, 0.6], rtol=1e-6)
     expected = fields.heat_trajectories(7, 0, final_time=0.6, **OPTIONS)
-    np.testing.assert_array_equal(data.test.u, expected.u[-2:])
+    np.testing.assert_array_equal(data.test.u, expected.u[:2])
 
 
 def test_facts_describe_the_training_data():
@@ -64,3 +64,15 @@ def test_arguments_of_the_generator_that_are_not_options_are_refused(reserved):
 def test_options_of_a_wrong_type_or_size_are_a_value_error(option):
     with pytest.raises(ValueError, match=next(iter(option))):
         registry.load_dataset("heat", num_train=5, num_validation=1, num_test=2, **{**OPTIONS, **option})
+
+
+def test_trajectories_between_times_start_from_the_same_states_and_agree_with_the_solver():
+    sizes = {"num_test": 2, "seed": 3}
+    data = registry.load_dataset("heat", num_train=5, num_validation=1, num_points=16, num_times=4, **sizes)
+    between = registry.load_between_times("heat", num_points=16, num_times=4, **sizes)
+    np.testing.assert_array_equal(between.u0, data.test.u0)
+    middle = (data.test.times[1:] + data.test.times[:-1]) / 2
+    np.testing.assert_allclose(between.times, middle, rtol=1e-6)
+    # Every frequency decays between its values at the two neighbouring times.
+    spectra = [np.abs(np.fft.rfft(u[..., 0], axis=-1))[..., 1] for u in (data.test.u, between.u)]
+    np.testing.assert_allclose(spectra[1], np.sqrt(spectra[0][:, 1:] * spectra[0][:, :-1]), rtol=1e-5)

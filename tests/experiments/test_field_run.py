@@ -287,15 +287,13 @@ def test_states_that_do_not_fit_are_refused(predictor, u0, message):
         ([-0.5, 1.0], r"times must be finite and >= 0, got -0\.5"),
         ([np.nan], "times must be finite and >= 0, got nan"),
         ([np.inf], "times must be finite and >= 0, got inf"),
-        ([], "at least one time"),
+        ([], "times is empty: ask for at least one query time"),
         (0.5, r"times must have shape \(time,\) or \(batch, time\)"),
     ],
 )
 def test_times_that_mean_nothing_are_refused(predictor, times, message):
     with pytest.raises(ValueError, match=message):
         predictor(np.zeros((2, 16, 1)), times)
-    with pytest.raises(ValueError, match=message):
-        predict.check_times(times)
 
 
 def test_a_folder_without_a_run_or_without_a_checkpoint_is_refused(tmp_path):
@@ -304,3 +302,28 @@ def test_a_folder_without_a_run_or_without_a_checkpoint_is_refused(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(checkpoint.CheckpointError, match="holds no checkpoint yet"):
         predict.load_predictor(tmp_path)
+
+
+def test_a_setting_that_is_refused_does_not_claim_the_folder(tiny_config, tmp_path):
+    wrong = config_lib.replace_fields(tiny_config, {"schedule": "foo"})
+    with pytest.raises(ValueError, match="unknown schedule 'foo'; known are constant, step"):
+        field_run.run(wrong, tmp_path / "run")
+    assert field_run.claim_workdir(tmp_path / "run", tiny_config, resume=False) is None
+
+
+def test_more_times_per_step_than_there_are_is_refused(tiny_config, tmp_path):
+    wrong = config_lib.replace_fields(tiny_config, {"times_per_step": 6})
+    with pytest.raises(config_lib.ConfigError, match="times_per_step=6 exceeds the 5 times of the data"):
+        field_run.run(wrong, tmp_path / "run")
+
+
+def test_checkpoints_without_a_config_are_not_taken_over(tiny_config, tmp_path):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(config_lib.ConfigError, match=r"holds checkpoints without a config\.json"):
+        field_run.claim_workdir(tmp_path / "run", tiny_config, resume=True)
+
+
+def test_physical_units_are_those_of_the_predictor(predictor, tiny_config):
+    test = _test_set(tiny_config)
+    u = predictor.apply(predictor.params, test.u0, test.times)
+    np.testing.assert_allclose(u, predictor(test.u0, test.times), atol=1e-5)

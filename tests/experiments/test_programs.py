@@ -60,7 +60,7 @@ def program(cache):
 @pytest.fixture(scope="module")
 def trained(program, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("programs") / "run"
-    return workdir, program("pde", *TINY, f"--workdir={workdir}", f"--results_dir={workdir.parent / 'rows'}")
+    return workdir, program("pde", *TINY, f"--workdir={workdir}")
 
 
 def _assert_one_line_error(done, *words):
@@ -76,14 +76,12 @@ def _assert_one_line_error(done, *words):
 # --- what works -----------------------------------------------------------------------------------------------
 
 
-def test_training_ends_with_a_table_and_leaves_a_result_and_a_row(trained):
+def test_training_ends_with_a_table_and_leaves_a_result(trained):
     workdir, done = trained
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "test RMSE" in done.stdout
     assert (workdir / "result.json").is_file()
-    row = workdir.parent / "rows" / "pde" / "heat-ctfno-quick-seed0.json"
-    assert row.read_text() == (workdir / "result.json").read_text()
 
 
 def test_a_trained_run_is_queried_end_to_end(program, trained, tmp_path):
@@ -338,9 +336,20 @@ def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path):
 
 
 def test_a_row_that_is_there_already_is_not_made_again(program, trained, tmp_path):
-    rows = trained[0].parent / "rows"
-    done = program("pde", *TINY, f"--workdir={tmp_path / 'other'}", f"--results_dir={rows}")
+    row = field_run.row_path(tmp_path / "rows", presets.pde_config("heat", "ctfno", "quick", 0))
+    files.write_text(row, (trained[0] / "result.json").read_text())
+    done = program("pde", "--preset=quick", f"--workdir={tmp_path / 'other'}", f"--results_dir={tmp_path / 'rows'}")
     assert done.returncode == 0, done.stderr
     assert "nothing to do" in done.stdout
     assert not (tmp_path / "other").exists()
-    assert field_run.row_path(rows, presets.pde_config("heat", "ctfno", "quick", 0)).is_file()
+
+
+def test_an_overridden_run_is_not_filed_as_a_row_of_its_preset(program, tmp_path):
+    done = program("pde", "--preset=quick", "--steps=200", f"--results_dir={tmp_path / 'rows'}")
+    _assert_one_line_error(done, "rows in --results_dir are of presets as they are")
+    assert not (tmp_path / "rows").exists()
+
+
+def test_a_setting_that_the_schedule_does_not_read_is_refused(program, tmp_path):
+    done = program("pde", *TINY, "--decay_steps=7", f"--workdir={tmp_path / 'run'}")
+    _assert_one_line_error(done, "schedule one_cycle does not read decay_steps; remove --decay_steps")

@@ -206,3 +206,35 @@ def test_arrays_that_do_not_fit_are_refused_by_name(arrays, message):
     like = {"a": np.zeros((2, 3), np.float32), "b": np.zeros(1, np.float32)}
     with pytest.raises(checkpoint.CheckpointError, match=f"does not fit the model: {message}"):
         checkpoint.unflatten(arrays, like)
+
+
+def test_an_earlier_step_can_be_saved_again_after_later_ones(tmp_path):
+    _save(tmp_path / "c", [0.5, 0.4, 0.3], size=30)
+    with checkpoint.CheckpointStore(tmp_path / "c") as store:
+        store.save(2, _state(9, 30), {"note": "again"}, {checkpoint.METRIC: 0.1})
+        best = store.restore_best()
+    assert best.step == 2
+    assert best.description["note"] == "again"
+
+
+def test_a_reader_leaves_a_save_in_progress_alone(tmp_path):
+    _save(tmp_path / "c", [0.5], size=30)
+    unfinished = tmp_path / "c" / "7.orbax-checkpoint-tmp"
+    unfinished.mkdir()
+    with checkpoint.CheckpointStore(tmp_path / "c", read_only=True) as store:
+        assert store.restore_best().step == 1
+    assert unfinished.is_dir()
+
+
+def test_a_save_that_fails_is_one_line_and_earlier_steps_are_kept(tmp_path, monkeypatch):
+    with checkpoint.CheckpointStore(tmp_path / "c") as store:
+        store.save(1, _state(1, 30), {}, {checkpoint.METRIC: 0.5})
+
+        def full(*_, **__):
+            raise OSError("No space left on device\nmany\nlines")
+
+        monkeypatch.setattr(store._checkpointer, "save_checkpointables", full)
+        with pytest.raises(checkpoint.CheckpointError, match=r"cannot save step 2 .*No space left.*kept") as e:
+            store.save(2, _state(2, 30), {}, {checkpoint.METRIC: 0.4})
+        assert "\n" not in str(e.value)
+        assert store.restore_last().step == 1
