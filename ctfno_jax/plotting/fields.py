@@ -70,6 +70,8 @@ def growth(
     axis = figure.subplots()
     axis.semilogy(times, certified, "o-", ms=3, label="certified: no error grows more")
     axis.semilogy(times, measured, "s-", ms=3, label="measured: this much was found")
+    for which in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+        which("{x:g}")  # plain numbers: the range is small
     axis.set_xlabel("t")
     axis.set_ylabel("growth of an L2 error in the input")
     axis.grid(alpha=0.3, which="both")
