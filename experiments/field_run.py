@@ -108,7 +108,7 @@ def run(
     # Only now, with every setting obeyed so far, does the folder become this run's.
     files.write_text(workdir / "config.json", config.to_json())
     with checkpoint.CheckpointStore(workdir / "checkpoints", keep_latest=config.train.keep_checkpoints) as store:
-        state, seconds = _restore(store, state) if resume else (state, 0.0)
+        state, seconds = _restore(store, state, description) if resume else (state, 0.0)
         if int(state.step):
             print(f"resumed at step {int(state.step)}", flush=True)
         files.truncate_json_lines(workdir / "metrics.jsonl", int(state.step))
@@ -190,10 +190,16 @@ def _validator(model: Any, validation: fields.Trajectories, statistics: normaliz
     return evaluate
 
 
-def _restore(store: checkpoint.CheckpointStore, state: step_lib.TrainState) -> tuple[step_lib.TrainState, float]:
+def _restore(
+    store: checkpoint.CheckpointStore, state: step_lib.TrainState, description: dict[str, Any]
+) -> tuple[step_lib.TrainState, float]:
+    """The last intact state and the seconds spent on it; the given ones if there is none yet."""
     last = store.restore_last()
     if last is None:
         return state, 0.0
+    there, here = (_leaves(d["config"]) for d in (last.description, description))
+    if there != here:
+        raise ConfigError("the checkpoints in the workdir are of another config than its config.json")
     restored = jax.tree.map(jnp.asarray, checkpoint.unflatten(last.arrays, state))
     return restored, float(last.description["train_seconds"])
 

@@ -40,7 +40,7 @@ def _keep_memory() -> None:
     """Large buffers stay with the process between calls.
 
     The default allocator maps each one anew, and touching fresh pages for the first time costs more than the
-    arithmetic done on them: a third of a training step of moderate size.
+    arithmetic done on them.
     """
     if sys.platform != "linux" or os.environ.get("CTFNO_KEEP_MEMORY") == "0":
         return

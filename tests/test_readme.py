@@ -1,6 +1,7 @@
 """What the README shows runs as it stands."""
 
 import re
+import runpy
 from pathlib import Path
 
 import jax
@@ -11,14 +12,13 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def names() -> dict:
-    """All Python blocks of the README, executed one after the other in one namespace."""
+def names(tmp_path_factory) -> dict:
+    """What the Python blocks of the README define, run one after the other as one script."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert len(blocks) == 3
-    namespace: dict = {}
-    for block in blocks:
-        exec(block, namespace)
-    return namespace
+    script = tmp_path_factory.mktemp("readme") / "example.py"
+    script.write_text("\n".join(blocks))
+    return runpy.run_path(str(script))
 
 
 def test_the_trained_example_predicts_times_between_its_own(names):

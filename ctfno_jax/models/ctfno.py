@@ -285,6 +285,8 @@ def check_fields(model: CTFNO) -> None:
         raise ValueError(f"time_scale must be positive and finite, got {model.time_scale}")
     if model.stability_bound is not None and not (model.stability_bound > 0 and math.isfinite(model.stability_bound)):
         raise ValueError(f"stability_bound must be positive, or None for no bound, got {model.stability_bound}")
+    if model.stability_bound is None and model.stability_rule == "rows_and_columns":
+        raise ValueError("stability_rule='rows_and_columns' needs a stability_bound, got None")
     if model.time_chunk is not None and model.time_chunk < 1:
         raise ValueError(f"time_chunk must be at least 1, or None to choose by size, got {model.time_chunk}")
     fractions = model.padding if isinstance(model.padding, tuple | list) else (model.padding,)

@@ -1,7 +1,7 @@
 """Settings of ``python -m experiments.pde``.
 
 heat, default: two CPU cores, about 6 minutes, test RMSE about 0.7e-4 on 1024 points (paper: 2.6e-4).
-heat, quick: about a minute, test RMSE about 5e-4: proves the pipeline.
+heat, quick: about a minute, test RMSE about 7e-4: proves the pipeline.
 heat, paper: after the released code, for a GPU: 40,000 steps on all 50 times and all 1024 points, M = 10 in the layers.
 """
 

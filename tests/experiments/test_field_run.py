@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -327,3 +328,11 @@ def test_physical_units_are_those_of_the_predictor(predictor, tiny_config):
     test = _test_set(tiny_config)
     u = predictor.apply(predictor.params, test.u0, test.times)
     np.testing.assert_allclose(u, predictor(test.u0, test.times), atol=1e-5)
+
+
+def test_checkpoints_of_another_config_are_not_resumed(finished, tiny_config, tmp_path):
+    other = config_lib.replace_fields(tiny_config, {"learning_rate": 1e-2})
+    shutil.copytree(finished[0] / "checkpoints", tmp_path / "run" / "checkpoints")
+    (tmp_path / "run" / "config.json").write_text(other.to_json())
+    with pytest.raises(config_lib.ConfigError, match=r"are of another config than its config\.json"):
+        field_run.run(other, tmp_path / "run", resume=True)

@@ -47,6 +47,6 @@ def test_lines_after_the_resumed_step_and_half_lines_are_dropped(tmp_path):
 
 
 def test_objects_are_never_unpickled(tmp_path):
-    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object))
     with pytest.raises(ValueError, match=r"not a \.npy file of plain numbers"):
         files.read_array(tmp_path / "objects.npy")

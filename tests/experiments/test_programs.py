@@ -112,10 +112,13 @@ def test_a_trained_run_is_queried_end_to_end(program, trained, tmp_path):
 )
 def test_settings_that_cannot_be_are_one_line(program, tmp_path, arguments, words):
     _assert_one_line_error(program("pde", *TINY, *arguments, f"--workdir={tmp_path / 'run'}"), *words)
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_a_foreign_workdir_is_one_line_that_names_the_difference(program, trained):
+    before = (trained[0] / "result.json").read_bytes()
     done = program("pde", *TINY, "--num_test=4", f"--workdir={trained[0]}")
+    assert (trained[0] / "result.json").read_bytes() == before
     _assert_one_line_error(done, "belongs to another config", "dataset.num_test is 3 there and 4 here")
 
 
@@ -224,7 +227,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_computed
 def test_files_that_are_not_one_plain_array_are_refused(tmp_path, kind):
     path = tmp_path / "u0.npy"
     if kind == "pickle":
-        np.save(path, np.asarray([{"a": 1}], object), allow_pickle=True)
+        np.save(path, np.asarray([{"a": 1}], object))
     elif kind == "truncated":
         np.save(path, np.zeros((3, 50)))
         path.write_bytes(path.read_bytes()[:-20])
@@ -353,3 +356,4 @@ def test_an_overridden_run_is_not_filed_as_a_row_of_its_preset(program, tmp_path
 def test_a_setting_that_the_schedule_does_not_read_is_refused(program, tmp_path):
     done = program("pde", *TINY, "--decay_steps=7", f"--workdir={tmp_path / 'run'}")
     _assert_one_line_error(done, "schedule one_cycle does not read decay_steps; remove --decay_steps")
+    assert not (tmp_path / "run").exists()
