@@ -23,6 +23,7 @@ class DatasetConfig:
     num_train: int = 400  # trajectories for training and validation together
     num_validation: int = 20  # of these, held out for choosing the best state
     num_test: int = 100
+    data_file: str = ""  # name of the file that is read instead of generating; its folder is not part of the config
     data_options: Mapping[str, Json] = dataclasses.field(default_factory=dict)  # options of the generator
 
 
@@ -58,8 +59,14 @@ class TrainConfig:
     batch_size: int = 20  # trajectories per step, over all devices
     times_per_step: int = 5  # random query times per step; 0 for all of them
     train_grid: int = 256  # points per space axis in training, a divisor of the data's; 0 for all
+    train_times: int = 0  # query times in training, a divisor of the data's, for fno_2d only; 0 for all
     loss: str = "mse"  # mse, rmse, relative_l2
     sign_flips: bool = False  # u -> -u with probability 1/2, for equations with that symmetry
+    reflections: bool = False  # x -> -x with probability 1/2, for equations with that symmetry
+    translations: bool = False  # random shifts of periodic fields; models without coordinates need none
+    random_starts: float = 0.0  # probability of a step that starts from a later frame of its trajectories
+    window: int = 0  # frames that a stepping model is rolled out over in training; 0 for the whole trajectory
+    shared_normalization: bool = False  # one set of statistics for initial states and solutions
     steps_per_call: int = 100  # steps in one compiled call
     eval_every: int = 500  # a multiple of steps_per_call
     keep_checkpoints: int = 2  # latest ones, besides the best
@@ -142,7 +149,8 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
     at_least = [
         ("num_train", data.num_train, 1), ("num_validation", data.num_validation, 1), ("num_test", data.num_test, 1),
         ("steps", train.steps, 1), ("batch_size", train.batch_size, 1), ("times_per_step", train.times_per_step, 0),
-        ("train_grid", train.train_grid, 0), ("steps_per_call", train.steps_per_call, 1),
+        ("train_grid", train.train_grid, 0), ("steps_per_call", train.steps_per_call, 1), ("window", train.window, 0),
+        ("train_times", train.train_times, 0),
         ("eval_every", train.eval_every, 1),
         ("keep_checkpoints", train.keep_checkpoints, 1), ("decay_steps", optimizer.decay_steps, 1),
         ("clip_norm", optimizer.clip_norm, 0), ("weight_decay", optimizer.weight_decay, 0),
@@ -158,6 +166,12 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
     for name in ("final_fraction", "decay_factor"):
         if not 0 <= getattr(optimizer, name) <= 1:
             raise ConfigError(f"{name} must be in [0, 1], got {getattr(optimizer, name)}")
+    if not 0 <= train.random_starts <= 1:
+        raise ConfigError(f"random_starts must be in [0, 1], got {train.random_starts}")
+    if (train.random_starts or train.window) and not train.shared_normalization:
+        raise ConfigError("random_starts and window make initial states of solutions; they need shared_normalization")
+    if train.random_starts and (train.window or not train.times_per_step):
+        raise ConfigError("random_starts needs times_per_step of at least 1 and no window")
     if data.num_validation >= data.num_train:
         raise ConfigError(
             f"num_validation={data.num_validation} trajectories are held out of num_train={data.num_train}; "

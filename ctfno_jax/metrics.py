@@ -4,7 +4,8 @@ import numpy as np
 from jaxtyping import Float
 
 
-def _check_shapes(prediction: np.ndarray, target: np.ndarray) -> None:
+def check_shapes(prediction: np.ndarray, target: np.ndarray) -> None:
+    """Raises ValueError unless both have one shape."""
     # Broadcasting would hide a wrong time or channel axis behind a plausible number.
     if prediction.shape != target.shape:
         raise ValueError(f"prediction and target must have one shape, got {prediction.shape} and {target.shape}")
@@ -12,13 +13,13 @@ def _check_shapes(prediction: np.ndarray, target: np.ndarray) -> None:
 
 def rmse(prediction: Float[np.ndarray, "..."], target: Float[np.ndarray, "..."]) -> float:
     """Root of the mean squared error over samples, times, points and channels."""
-    _check_shapes(prediction, target)
+    check_shapes(prediction, target)
     return float(np.sqrt(np.mean(np.square(prediction.astype(np.float64) - target))))
 
 
 def nrmse(prediction: Float[np.ndarray, "..."], target: Float[np.ndarray, "..."]) -> float:
     """Relative L2 error of each trajectory (over its times, points and channels), averaged over trajectories."""
-    _check_shapes(prediction, target)
+    check_shapes(prediction, target)
     axes = tuple(range(1, target.ndim))
     error = np.sqrt(np.sum(np.square(prediction.astype(np.float64) - target), axis=axes))
     return float(np.mean(error / np.sqrt(np.sum(np.square(target.astype(np.float64)), axis=axes))))
@@ -26,7 +27,7 @@ def nrmse(prediction: Float[np.ndarray, "..."], target: Float[np.ndarray, "..."]
 
 def max_error(prediction: Float[np.ndarray, "..."], target: Float[np.ndarray, "..."]) -> float:
     """Largest absolute error at any sample, time, point and channel."""
-    _check_shapes(prediction, target)
+    check_shapes(prediction, target)
     return float(np.max(np.abs(prediction.astype(np.float64) - target)))
 
 
@@ -34,6 +35,6 @@ def rmse_over_time(
     prediction: Float[np.ndarray, "batch time *rest"], target: Float[np.ndarray, "batch time *rest"]
 ) -> Float[np.ndarray, " time"]:
     """Root mean squared error at each query time."""
-    _check_shapes(prediction, target)
+    check_shapes(prediction, target)
     axes = (0, *range(2, target.ndim))
     return np.sqrt(np.mean(np.square(prediction.astype(np.float64) - target), axis=axes))

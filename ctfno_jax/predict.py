@@ -42,6 +42,11 @@ class Predictor:
     description: dict[str, Any]
 
     @property
+    def first_time(self) -> float:
+        """The first time of the training data."""
+        return self.description["first_time"]
+
+    @property
     def config(self) -> ExperimentConfig:
         return from_dict(ExperimentConfig, self.description["config"])
 
@@ -50,12 +55,17 @@ class Predictor:
         u0 = self._check_states(u0)
         times = np.asarray(times, np.float32)
         check_times(times)
+        problem = unanswerable(self.model, times)
+        if problem is not None:
+            raise ValueError(problem)
         if times.ndim == 2 and len(times) != len(u0):
             raise ValueError(
                 f"times must have shape (time,) or (batch, time) with batch={len(u0)}, got shape {times.shape}"
             )
         a = self.normalization.inputs.normalize(u0).astype(np.float32)
-        per_sample = times.shape[-1] * int(np.prod(u0.shape[1:-1]))
+        # Models on a grid of times compute all of them, whatever is asked.
+        num_times = max(times.shape[-1], getattr(self.model, "num_times", 0))
+        per_sample = num_times * int(np.prod(u0.shape[1:-1]))
         size = min(len(a), max(1, _POINTS_PER_CALL // per_sample))
         chunks = [
             np.asarray(self._apply(self.params, a[i : i + size], times if times.ndim == 1 else times[i : i + size]))
@@ -92,8 +102,14 @@ class Predictor:
         return u0
 
 
+def unanswerable(model: nn.Module, times: np.ndarray) -> str | None:
+    """Why the model has no answer at some of the times; None if it has. Some live on the time grid of their data."""
+    answerable = getattr(model, "answerable", None)
+    return None if answerable is None else answerable(np.asarray(times))
+
+
 def describe_run(
-    config: ExperimentConfig, normalization: Normalization, u0_shape: tuple[int, ...], final_time: float
+    config: ExperimentConfig, normalization: Normalization, u0_shape: tuple[int, ...], times: np.ndarray
 ) -> dict[str, Any]:
     """What a checkpoint must carry for :func:`load_predictor` to rebuild the run."""
     return {
@@ -101,7 +117,8 @@ def describe_run(
         "normalization": normalization.to_dict(),
         "grid": list(u0_shape[1:-1]),
         "in_channels": u0_shape[-1],
-        "final_time": final_time,
+        "first_time": float(times.min()),
+        "final_time": float(times.max()),
     }
 
 

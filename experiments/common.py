@@ -27,7 +27,7 @@ PresetConfig = Callable[[str, str, str, int], config_lib.ExperimentConfig]
 USER_ERRORS = (ValueError, OSError, CheckpointError, loop.TrainingDiverged)
 
 # Config fields that have a flag of another form.
-_SPECIAL = ("dataset", "model", "model_fields", "data_options")
+_SPECIAL = ("dataset", "model", "model_fields", "data_options", "data_file")
 
 
 def run_program(main: Callable[[], None]) -> None:
@@ -59,7 +59,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def define_training_flags(datasets: tuple[str, ...], model_names: tuple[str, ...]) -> None:
-    """Flags of a training program, one for each config field and each field of a model."""
+    """Flags of a training program, one for each config field and each field of a model; the first names are default."""
     flags.DEFINE_enum("dataset", datasets[0], datasets, "data set")
     flags.DEFINE_enum("model", model_names[0], model_names, "model")
     flags.DEFINE_enum("preset", "default", PRESETS, "settings to start from")
@@ -76,12 +76,14 @@ def define_training_flags(datasets: tuple[str, ...], model_names: tuple[str, ...
         for field, kind in typing.get_type_hints(cls).items():
             if field not in _SPECIAL:
                 _define_override(field, kind, f"override of the preset's {section} setting")
-    defined: set[str] = set()
-    for name in model_names:
-        for field, (kind, _) in models.hyper_parameters(name).items():
-            if field not in defined:
-                _define_override(field, kind, "override of a field of the model")
-                defined.add(field)
+    for field, kind in _model_fields().items():
+        _define_override(field, kind, "override of a field of the model")
+
+
+def _model_fields() -> dict[str, Any]:
+    """Fields of all models with their types."""
+    every = [models.hyper_parameters(name) for name in models.model_names()]
+    return {field: kind for known in every for field, (kind, _) in known.items()}
 
 
 def _define_override(name: str, kind: Any, text: str) -> None:
@@ -95,9 +97,9 @@ def _define_override(name: str, kind: Any, text: str) -> None:
         flags.DEFINE_string(name, None, text)
 
 
-def config_from_flags(preset_config: PresetConfig) -> config_lib.ExperimentConfig:
-    """The preset's config with all overrides applied."""
-    config = preset_config(FLAGS.dataset, FLAGS.model, FLAGS.preset, FLAGS.seed)
+def config_from_flags(preset_config: PresetConfig, model: str, data_file: str = "") -> config_lib.ExperimentConfig:
+    """The preset's config with all overrides applied; ``data_file`` names the file that the data comes from, if any."""
+    config = preset_config(FLAGS.dataset, model, FLAGS.preset, FLAGS.seed)
     overrides: dict[str, Any] = {}
     for section in config_lib.SECTIONS:
         for field in dataclasses.fields(getattr(config, section)):
@@ -106,16 +108,18 @@ def config_from_flags(preset_config: PresetConfig) -> config_lib.ExperimentConfi
     _refuse_unread(overrides, FLAGS.schedule or config.optimizer.schedule)
     known = models.hyper_parameters(config.model.model)
     model_fields = dict(config.model.model_fields)
-    for name in models.model_names():
-        for field, (kind, _) in models.hyper_parameters(name).items():
-            value = FLAGS[field].value
-            if value is None:
-                continue
-            if field not in known:
-                raise config_lib.ConfigError(f"model {config.model.model} has no field {field}; remove --{field}")
-            model_fields[field] = _parse(field, value, kind)
+    for field in _model_fields():
+        value = FLAGS[field].value
+        if value is None:
+            continue
+        if field not in known:
+            raise config_lib.ConfigError(f"model {config.model.model} has no field {field}; remove --{field}")
+        model_fields[field] = _parse(field, value, known[field][0])
     overrides["model_fields"] = model_fields
-    overrides["data_options"] = {**config.dataset.data_options, **dict(map(_parse_option, FLAGS.data_option))}
+    overrides["data_file"] = data_file
+    # A preset's options are of the generator, which a file takes the place of.
+    preset_options = {} if data_file else config.dataset.data_options
+    overrides["data_options"] = {**preset_options, **dict(map(_parse_option, FLAGS.data_option))}
     config = config_lib.replace_fields(config, overrides)
     # Building a module is free and refuses bad fields now, before any data is made.
     models.build_model(config.model.model, **config.model.model_fields)

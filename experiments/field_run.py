@@ -12,17 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ctfno_jax import metrics, predict
+from ctfno_jax import metrics, pdebench_metrics, predict
 from ctfno_jax.certify import measured_gain
 from ctfno_jax.config import ConfigError, ExperimentConfig
-from ctfno_jax.data import batching, fields, normalization, registry
+from ctfno_jax.data import batching, equations, fields, normalization, registry
 from ctfno_jax.models import ctfno
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.plotting import fields as plots
 from ctfno_jax.training import checkpoint, loop, objectives, optimizers, sharding
 from ctfno_jax.training import step as step_lib
 from experiments import files, paper_results
-from experiments.progress import ProgressLine, duration
+from experiments.progress import GenerationLine, ProgressLine, duration
 
 
 def default_workdir(config: ExperimentConfig) -> Path:
@@ -59,7 +59,7 @@ def claim_workdir(workdir: Path, config: ExperimentConfig, *, resume: bool) -> d
 def _difference(existing: ExperimentConfig, config: ExperimentConfig) -> str:
     there, here = _leaves(dataclasses.asdict(existing)), _leaves(dataclasses.asdict(config))
     names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    text = ", ".join(f"{name} is {there.get(name)} there and {here.get(name)} here" for name in names[:3])
+    text = ", ".join(f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in names[:3])
     return text + (f", and {len(names) - 3} more" if len(names) > 3 else "")
 
 
@@ -75,36 +75,50 @@ def _leaves(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def run(
     config: ExperimentConfig, workdir: Path, *, resume: bool = False, parallel: str = "shard_map",
-    tensorboard: bool = False,
+    tensorboard: bool = False, data_file: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Trains, evaluates and writes all files of one cell; returns its result."""
+    if config.dataset.data_file != (data_file.name if data_file else ""):
+        raise ConfigError(f"the config reads {config.dataset.data_file or 'no file'}, but {data_file} was given")
     finished = claim_workdir(workdir, config, resume=resume)
     if finished is not None:
         print(f"{workdir} has finished already; nothing to do")
         return finished
     devices = jax.local_devices()
     sharding.check_batch(config.train.batch_size, len(devices))
-    data = _load(config)
-    if config.train.times_per_step > len(data.train.times):
-        raise ConfigError(
-            f"times_per_step={config.train.times_per_step} exceeds the {len(data.train.times)} times of the data; "
-            "use 0 for all of them"
-        )
-    statistics = normalization.fit(data.train)
+    equation = equations.EQUATIONS[config.dataset.dataset]
+    _check_symmetries(config, equation)
+    data = load(config, data_file)
+    for name in ("times_per_step", "window"):
+        if getattr(config.train, name) > len(data.train.times):
+            raise ConfigError(
+                f"{name}={getattr(config.train, name)} exceeds the {len(data.train.times)} times of the data; "
+                "use 0 for all of them"
+            )
+    statistics = _statistics(config, equation, data.train)
     model = build_model(config.model.model, **config.model.model_fields)
-    train_set = _coarse(data.train, config.train.train_grid)
+    _check_times(model, data.train.times)
+    _check_window(config, model, data.train.times)
+    train_set, training_model = _coarse(data.train, config.train.train_grid), model
+    if config.train.train_times:
+        if not hasattr(model, "resampled"):
+            raise ConfigError(f"train_times is for fno_2d; {config.model.model} reads single times, see times_per_step")
+        train_set = train_set.thin(config.train.train_times)
+        training_model = model.resampled(config.train.train_times)
     arrays = sharding.replicate(_to_device(train_set, statistics), devices)
     optimizer = optimizers.optimizer(config.optimizer, config.train.steps)
-    state = _initial_state(config, model, optimizer, arrays)
-    multi_step = _multi_step(config, model, optimizer, parallel, devices)
+    state = _initial_state(config, training_model, optimizer, arrays)
+    multi_step = _multi_step(config, training_model, optimizer, parallel, devices)
     evaluate = _validator(model, _coarse(data.validation, config.train.train_grid), statistics)
-    num_params = ctfno.num_parameters(state.params)
+    num_params = ctfno.num_parameters(state.params["params"])
     print(
         f"{config.model.model}: {num_params:,} parameters; {len(train_set)} trajectories "
         f"on {train_set.grid[0]} points; {len(devices)} {devices[0].platform} device(s)",
         flush=True,
     )
-    description = predict.describe_run(config, statistics, arrays.u0.shape, float(train_set.times.max()))
+    # A model that cannot answer on the grid of the test set says so now, not after the training.
+    jax.eval_shape(model.apply, state.params, data.test.u0[:1], data.test.times)
+    description = predict.describe_run(config, statistics, arrays.u0.shape, train_set.times)
     # Only now, with every setting obeyed so far, does the folder become this run's.
     files.write_text(workdir / "config.json", config.to_json())
     with checkpoint.CheckpointStore(workdir / "checkpoints", keep_latest=config.train.keep_checkpoints) as store:
@@ -124,19 +138,60 @@ def run(
         best, last = store.restore_best(), store.restore_last()
     assert best is not None
     assert last is not None
-    return _finish(config, workdir, data, best, last, num_params)
+    return _finish(config, workdir, data, best, last, num_params, data_file)
 
 
-def _load(config: ExperimentConfig) -> fields.FieldDataset:
+def load(config: ExperimentConfig, data_file: Path | None = None) -> fields.FieldDataset:
+    """The data of a run, with a line that says what is in it."""
     start = time.perf_counter()
     d = config.dataset
     data = registry.load_dataset(
         d.dataset, num_train=d.num_train, num_validation=d.num_validation, num_test=d.num_test, seed=d.data_seed,
-        **d.data_options,
+        data_file=data_file, progress=GenerationLine(d.dataset), **d.data_options,
     )  # fmt: skip
     facts = ", ".join(f"{name} {value:.4g}" for name, value in data.info.items())
-    print(f"{d.dataset}: {facts} ({duration(time.perf_counter() - start)})", flush=True)
+    print(f"{d.dataset}, {data.source}: {facts} ({duration(time.perf_counter() - start)})", flush=True)
     return data
+
+
+def _check_symmetries(config: ExperimentConfig, equation: equations.Equation) -> None:
+    has = {
+        "sign_flips": equation.odd,
+        "reflections": equation.reflection is not None,
+        "translations": equation.periodic,
+    }
+    for name, there in has.items():
+        if getattr(config.train, name) and not there:
+            raise ConfigError(f"{config.dataset.dataset} does not have the symmetry of {name}; remove it")
+
+
+def _check_times(model: Any, times: np.ndarray) -> None:
+    problem = predict.unanswerable(model, times)
+    if problem is not None:
+        raise ConfigError(f"the model does not fit the times of the data: {problem}")
+
+
+def _check_window(config: ExperimentConfig, model: Any, times: np.ndarray) -> None:
+    """A window takes the frames of the data as steps of the model, one for one."""
+    if not config.train.window or not hasattr(model, "time_step"):
+        return
+    if not np.allclose(times, model.time_step * np.arange(1, len(times) + 1), rtol=1e-3):
+        raise ConfigError(
+            f"the model does not fit the times of the data: with a window, time_step={model.time_step:g} must be the "
+            f"{times[0]:g} between two frames"
+        )
+
+
+def _statistics(
+    config: ExperimentConfig, equation: equations.Equation, train: fields.Trajectories
+) -> normalization.Normalization:
+    """From training data only; channels that a symmetry in use turns round have mean zero."""
+    odd = [False] * len(equation.channels)
+    if config.train.sign_flips:
+        odd = [True] * len(odd)
+    elif config.train.reflections and equation.reflection is not None:
+        odd = [sign < 0 for sign in equation.reflection]
+    return normalization.fit(train, shared=config.train.shared_normalization, centred=tuple(odd) if any(odd) else None)
 
 
 def _coarse(trajectories: fields.Trajectories, grid: int) -> fields.Trajectories:
@@ -154,12 +209,27 @@ def _to_device(trajectories: fields.Trajectories, statistics: normalization.Norm
 def _initial_state(config: ExperimentConfig, model: Any, optimizer: Any, arrays: batching.FieldArrays):
     params_key, batch_key = jax.random.split(jax.random.key(config.seed))
     params = jax.jit(model.init)(params_key, arrays.u0[:1], arrays.times[:1])
+    if hasattr(model, "initialize_from_data"):
+        params = model.initialize_from_data(params, arrays.u0, arrays.times, arrays.u)
     return step_lib.create_state(params, optimizer, batch_key, average_decay=config.optimizer.average_decay)
 
 
 def _multi_step(config: ExperimentConfig, model: Any, optimizer: Any, parallel: str, devices: list[Any]):
     train = config.train
-    loss_fn = step_lib.make_loss(model.apply, objectives.objective(train.loss))
+    apply_fn = model.apply
+    if train.window:
+        if not hasattr(model, "rollout"):
+            raise ConfigError(
+                f"window={train.window} is for models that step through time; {config.model.model} does not"
+            )
+        apply_fn = lambda params, u0, times: model.apply(params, u0, times.shape[0], method="rollout")  # noqa: E731
+    loss_fn = step_lib.make_loss(apply_fn, objectives.objective(train.loss))
+    equation = equations.EQUATIONS[config.dataset.dataset]
+    sampling = batching.Sampling(
+        batch_size=train.batch_size, times_per_step=train.times_per_step, random_starts=train.random_starts,
+        window=train.window, sign_flips=train.sign_flips, translations=train.translations,
+        reflection=equation.reflection if train.reflections else None,
+    )  # fmt: skip
 
     def step_fn(state: step_lib.TrainState, batch: batching.Batch):
         return step_lib.train_step(
@@ -168,10 +238,7 @@ def _multi_step(config: ExperimentConfig, model: Any, optimizer: Any, parallel: 
         )  # fmt: skip
 
     def sample_fn(data: batching.FieldArrays, state: step_lib.TrainState, shard: Any, num_shards: int):
-        return batching.sample(
-            data, state.key, state.step, batch_size=train.batch_size, times_per_step=train.times_per_step,
-            sign_flips=train.sign_flips, shard=shard, num_shards=num_shards,
-        )  # fmt: skip
+        return batching.sample(data, state.key, state.step, sampling, shard=shard, num_shards=num_shards)
 
     return sharding.make_multi_step(step_fn, sample_fn, train.steps_per_call, parallel=parallel, devices=devices)
 
@@ -180,11 +247,16 @@ def _validator(model: Any, validation: fields.Trajectories, statistics: normaliz
     apply_fn = jax.jit(model.apply)
     u0, times = jnp.asarray(statistics.inputs.normalize(validation.u0)), jnp.asarray(validation.times)
 
+    target = statistics.outputs.normalize(validation.u)
+    # In units of the deviation, so that every channel counts alike; with one channel, in the channel's own.
+    units = statistics.outputs.std[0] if len(statistics.outputs.std) == 1 else 1.0
+
     def evaluate(params: Any) -> dict[str, float]:
-        u = statistics.outputs.denormalize(np.asarray(apply_fn(params, u0, times)))
+        u = np.asarray(apply_fn(params, u0, times))
+        physical = statistics.outputs.denormalize(u)
         return {
-            checkpoint.METRIC: metrics.rmse(u, validation.u),
-            "validation_nrmse": metrics.nrmse(u, validation.u),
+            checkpoint.METRIC: units * metrics.rmse(u, target),
+            "validation_nrmse": metrics.nrmse(physical, validation.u),
         }
 
     return evaluate
@@ -239,28 +311,32 @@ def _tensorboard_hook(workdir: Path) -> loop.Hook:
 
 def _finish(
     config: ExperimentConfig, workdir: Path, data: fields.FieldDataset, best: checkpoint.Checkpoint,
-    last: checkpoint.Checkpoint, num_params: int,
+    last: checkpoint.Checkpoint, num_params: int, data_file: Path | None,
 ) -> dict[str, Any]:  # fmt: skip
     """The best state on the test set: numbers, figures and result.json."""
     predictor = predict.predictor_from_checkpoint(best)
+    start = time.perf_counter()
     u = predictor(data.test.u0, data.test.times)
+    seconds = time.perf_counter() - start
     scores = {
-        "rmse": metrics.rmse(u, data.test.u),
-        "nrmse": metrics.nrmse(u, data.test.u),
-        "max_error": metrics.max_error(u, data.test.u),
+        **test_errors(u, data),
         checkpoint.METRIC: best.description["metrics"][checkpoint.METRIC],
         "best_step": best.step,
+        "evaluation_seconds": round(seconds, 2),
     }
-    scores.update(_between_times(config, predictor))
+    scores.update(_between_times(config, predictor, data, data_file))
     scores.update(_stability(workdir, predictor, data))
-    if len(data.test.grid) == 1:
-        title = f"{config.dataset.dataset}: {config.model.model}, first test trajectory"
-        figure = plots.heatmaps(data.test.u[0, ..., 0], u[0, ..., 0], data.test.times, title=title)
-        files.write_figure(workdir / "figures" / "heatmap.png", figure)
+    title = f"{config.dataset.dataset}: {config.model.model}, first test trajectory"
+    figure = plots.heatmaps(
+        data.test.u[0, ..., 0], u[0, ..., 0], data.test.times, title=title,
+        domain=equations.EQUATIONS[config.dataset.dataset].domain,
+    )  # fmt: skip
+    files.write_figure(workdir / "figures" / "heatmap.png", figure)
     paper = paper_results.paper_result(config.experiment, config.dataset.dataset, config.model.model)
     result = {
         "experiment": config.experiment,
         "dataset": config.dataset.dataset,
+        "source": data.source,
         "model": config.model.model,
         "preset": config.preset,
         "seed": config.seed,
@@ -278,21 +354,58 @@ def _finish(
     return result
 
 
-def _between_times(config: ExperimentConfig, predictor: predict.Predictor) -> dict[str, float]:
+def test_errors(u: np.ndarray, data: fields.FieldDataset) -> dict[str, Any]:
+    """Errors on the test set: ours, by channel where there are several, over time, and as PDEBench reports them."""
+    equation = equations.EQUATIONS[data.name]
+    deviation = np.asarray(normalization.channel_statistics(data.train.u).std, np.float32)
+    target = data.test.u
+    errors: dict[str, Any] = {
+        "rmse": metrics.rmse(u, target),
+        "rmse_in_deviations": metrics.rmse(u / deviation, target / deviation),
+        "nrmse": metrics.nrmse(u, target),
+        "max_error": metrics.max_error(u, target),
+    }
+    if len(equation.channels) > 1:
+        for i, channel in enumerate(equation.channels):
+            errors[f"rmse_{channel}"] = metrics.rmse(u[..., i], target[..., i])
+            errors[f"rmse_in_deviations_{channel}"] = errors[f"rmse_{channel}"] / float(deviation[i])
+    length = equation.domain[1] - equation.domain[0]
+    errors["pdebench"] = pdebench_metrics.pdebench_errors(u, target, length=length)
+    over_time = metrics.rmse_over_time(u / deviation, target / deviation)
+    errors["rmse_in_deviations_over_time"] = [float(f"{value:.4g}") for value in over_time]
+    errors["times"] = [float(f"{t:.6g}") for t in data.test.times]
+    return errors
+
+
+def _between_times(
+    config: ExperimentConfig, predictor: predict.Predictor, data: fields.FieldDataset, data_file: Path | None
+) -> dict[str, float]:
     """Error half-way between the times of the training data: what being continuous in time is worth."""
     d = config.dataset
     options = dict(d.data_options)
     if options.get("num_times") == 1:
         return {}
-    unseen = registry.load_between_times(d.dataset, num_test=d.num_test, seed=d.data_seed, **options)
-    return {"rmse_between_times": metrics.rmse(predictor(unseen.u0, unseen.times), unseen.u)}
+    grid_only = predict.unanswerable(predictor.model, 0.75 * predictor.first_time * np.ones(1))
+    if grid_only is not None:
+        return {}
+    unseen = registry.load_between_times(
+        d.dataset, num_train=d.num_train, num_test=d.num_test, seed=d.data_seed, data_file=data_file,
+        progress=GenerationLine(f"{d.dataset} between times"), **options,
+    )  # fmt: skip
+    u = predictor(unseen.u0, unseen.times)
+    deviation = np.asarray(normalization.channel_statistics(data.train.u).std, np.float32)
+    return {
+        "rmse_between_times": metrics.rmse(u, unseen.u),
+        "rmse_in_deviations_between_times": metrics.rmse(u / deviation, unseen.u / deviation),
+    }
 
 
 def _stability(workdir: Path, predictor: predict.Predictor, data: fields.FieldDataset) -> dict[str, Any]:
     """Certified growth of an input error, and growth measured at the first test state, over all times of the data."""
     if not isinstance(predictor.model, ctfno.CTFNO):
         return {}
-    times = data.test.times
+    # Fifty times show the course of both; the power iteration at each takes most of a second.
+    times = data.test.times[:: max(1, len(data.test.times) // 50)]
     certified = predictor.lipschitz(times)
     measured = measured_gain(predictor.apply, predictor.params, jnp.asarray(data.test.u0[0]), jnp.asarray(times))
     figure = plots.growth(times, certified, measured, title=f"{data.name}: growth of an input error")
@@ -307,18 +420,21 @@ def _stability(workdir: Path, predictor: predict.Predictor, data: fields.FieldDa
 def summary(result: dict[str, Any], workdir: Path) -> str:
     """The table that ends a run: ours, the paper's, the ratio."""
     ours, paper = result["metrics"], result["paper"] or {}
-    printed = f"{paper['rmse']:.3e}" if "rmse" in paper else "-"
-    ratio = f"{ours['rmse'] / paper['rmse']:.2f}" if "rmse" in paper else "-"
-    lines = [
-        f"{'':<22}{'ours':>12}{'paper':>12}{'ratio':>8}",
-        f"{'test RMSE':<22}{ours['rmse']:>12.3e}{printed:>12}{ratio:>8}",
-        f"{'test nRMSE':<22}{ours['nrmse']:>12.3e}{'-':>12}{'-':>8}",
-        f"{'RMSE between times':<22}{ours.get('rmse_between_times', float('nan')):>12.3e}{'-':>12}{'-':>8}",
-        f"{'parameters':<22}{result['num_params']:>12,}" + (f"{round(paper['num_params']):>12,}" if paper else ""),
-        f"{'training seconds':<22}{result['train_seconds']:>12.0f}",
-    ]
+    unit = paper_results.UNITS.get(result["dataset"], "rmse")
+    lines = [f"{'':<30}{'ours':>12}{'paper':>12}{'ratio':>8}"]
+    rows = [("test RMSE", "rmse"), ("in standard deviations", "rmse_in_deviations"), ("test nRMSE", "nrmse")]
+    rows.append(("RMSE between times", "rmse_between_times"))
+    for label, key in rows:
+        if key not in ours:
+            continue
+        with_paper = key == unit and "rmse" in paper
+        printed, ratio = (f"{paper['rmse']:.3e}", f"{ours[key] / paper['rmse']:.2f}") if with_paper else ("-", "-")
+        lines.append(f"{label:<30}{ours[key]:>12.3e}{printed:>12}{ratio:>8}")
+    count = f"{round(paper['num_params']):>12,}" if "num_params" in paper else ""
+    lines.append(f"{'parameters':<30}{result['num_params']:>12,}" + count)
+    lines.append(f"{'training seconds':<30}{result['train_seconds']:>12.0f}")
     if "certified_lipschitz" in ours:
         lines.append(
-            f"{'certified growth':<22}{ours['certified_lipschitz']:>12.3g}   (measured {ours['measured_gain']:.3g})"
+            f"{'certified growth':<30}{ours['certified_lipschitz']:>12.3g}   (measured {ours['measured_gain']:.3g})"
         )
     return "\n".join(["", *lines, f"files in {workdir}"])

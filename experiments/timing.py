@@ -9,27 +9,37 @@ Every number is the least of several repetitions after warm-up. Compared are, on
 and the arithmetic of ours as a fraction of the rate of a 2048-cube float32 matrix product on this machine. Only matrix
 products are counted: a backward pass does each of them once more for the field and, where there is a weight (not for
 the transforms), once more for the weight.
+
+``--heat_output=FILE`` instead times training and inference of FNO-RNN, FNO-2D and CTFNO on heat, as the paper does.
 """
 
+import functools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from absl import flags
 
-from ctfno_jax.models.ctfno import CTFNO
-from experiments import common, files, obvious
+from ctfno_jax.data import batching
+from ctfno_jax.models.ctfno import CTFNO, num_parameters
+from ctfno_jax.models.registry import build_model
+from ctfno_jax.training import objectives, optimizers
+from ctfno_jax.training import step as step_lib
+from experiments import common, files, obvious, tables
+from experiments.configs import pde
 
 FLAGS = flags.FLAGS
 
+HEAT_MODELS = ("ctfno", "fno_rnn", "fno_2d")
 SIZES = ((20, 10, 256), (20, 5, 256), (20, 50, 1024))
 
 
-def best_seconds(fn: Callable[..., Any], *args: Any, repeats: int) -> float:
-    """Least wall time of several calls after two for warm-up."""
-    for _ in range(2):
+def best_seconds(fn: Callable[..., Any], *args: Any, repeats: int, warm_up: int = 2) -> float:
+    """Least wall time of several calls after some for warm-up."""
+    for _ in range(warm_up):
         jax.block_until_ready(fn(*args))
     best = float("inf")
     for _ in range(repeats):
@@ -150,8 +160,50 @@ def growth(repeats: int) -> dict[str, list[tuple[int, float]]]:
     }
 
 
+def heat_epoch(repeats: int, *, num_train: int = 400, num_test: int = 100, num_points: int = 1024) -> dict[str, Any]:
+    """Seconds of a training epoch and of predicting the test set on heat, by the models and sizes of the paper.
+
+    Batches of 20 trajectories at all 50 times on all points: one step is timed and counted as often as an epoch has it.
+    """
+    batch, num_times = 20, 50
+    u0 = jax.random.normal(jax.random.key(1), (batch, num_points, 1))
+    times = jnp.arange(1, num_times + 1) * (2.5 / num_times)
+    target = jnp.zeros((batch, num_times, num_points, 1))
+    numbers: dict[str, Any] = {}
+    for name in HEAT_MODELS:
+        config = pde.pde_config("heat", name, "paper", 0)
+        fields = {**config.model.model_fields, **({"remat": True} if name == "fno_rnn" else {})}
+        model = build_model(name, **fields)
+        params = jax.jit(model.init)(jax.random.key(0), u0[:1], times[:1])
+        optimizer = optimizers.optimizer(config.optimizer, config.train.steps)
+        state = step_lib.create_state(params, optimizer, jax.random.key(2))
+        loss = step_lib.make_loss(model.apply, objectives.objective(config.train.loss))
+        step = jax.jit(functools.partial(step_lib.train_step, loss_fn=loss, optimizer=optimizer))
+        batch_arrays = batching.Batch(u0, times, target)
+        numbers[name] = {
+            "training": num_train // batch * best_seconds(step, state, batch_arrays, repeats=repeats, warm_up=1),
+            "inference": num_test // batch * best_seconds(jax.jit(model.apply), params, u0, times, repeats=repeats),
+            "num_params": num_parameters(params["params"]),
+        }
+        print(f"{name}: {numbers[name]['training']:.1f} s training, {numbers[name]['inference']:.1f} s inference")
+    return {
+        "experiment": "timing", "dataset": "heat", "size": [num_train, num_times, num_points], "batch_size": batch,
+        "num_test": num_test, "models": numbers, "device": _device(),
+    }  # fmt: skip
+
+
+def _device() -> str:
+    device = jax.devices()[0]
+    return f"{device.platform}:{device.device_kind}"
+
+
 def main() -> None:
     repeats = FLAGS.repeats
+    if FLAGS.heat_output:
+        row = heat_epoch(max(1, repeats // 6))
+        files.write_json(FLAGS.heat_output, row)
+        print(tables.timing_table(Path(FLAGS.heat_output), "text"))
+        return
     results = []
     for size in SIZES[: 1 if FLAGS.quick else None]:
         results.append(compare(*size, repeats=repeats if size[-1] < 1024 else max(2, repeats // 4)))
@@ -168,12 +220,11 @@ def main() -> None:
             first = values[0][1]
             print(f"{name:<8}" + "   ".join(f"{n}: {1e3 * s:.1f} ms (x{s / first:.1f})" for n, s in values))
     if FLAGS.output:
-        device = jax.devices()[0]
         files.write_json(
             FLAGS.output,
             {
                 "experiment": "timing",
-                "device": f"{device.platform}:{device.device_kind}",
+                "device": _device(),
                 "sizes": results,
                 "bfloat16": half,
                 "growth": rows,
@@ -185,4 +236,7 @@ if __name__ == "__main__":
     flags.DEFINE_integer("repeats", 12, "repetitions of which the least counts", lower_bound=1)
     flags.DEFINE_boolean("quick", False, "the small size only")
     flags.DEFINE_string("output", None, "also write the numbers to this .json file")
+    flags.DEFINE_string(
+        "heat_output", None, "instead time an epoch of FNO-RNN, FNO-2D and CTFNO on heat, into this file"
+    )
     common.run_program(main)

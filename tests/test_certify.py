@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from ctfno_jax.certify import certify, measured_gain
-from ctfno_jax.data import fields, normalization
+from ctfno_jax.data import equations, normalization
 from ctfno_jax.models import ctfno, latent, presets
 from ctfno_jax.training import objectives
 from ctfno_jax.training import step as step_lib
@@ -97,7 +97,7 @@ def test_the_certificate_is_above_the_measured_gain_for_small_and_large_paramete
 
 @pytest.mark.parametrize("bound", [None, 2.0])
 def test_the_certificate_holds_after_training(bound):
-    data = fields.heat_trajectories(12, 0, num_points=16, num_times=4)
+    data = equations.heat_trajectories(12, 0, num_points=16, num_times=4)
     statistics = normalization.fit(data)
     u0, u = (jnp.asarray(part.normalize(x)) for part, x in ((statistics.inputs, data.u0), (statistics.outputs, data.u)))
     model = ctfno.CTFNO(**{**TINY, "coordinates": False, "stability_bound": bound})

@@ -76,6 +76,10 @@ def test_unreadable_configs_say_what_is_wrong(text, message):
         ("optimizer", "schedule", "cosine"),
         ("train", "times_per_step", 3),
         ("train", "sign_flips", True),
+        ("train", "reflections", True),
+        ("train", "translations", True),
+        ("train", "shared_normalization", True),
+        ("dataset", "data_file", "1D_diff-sorp_NA_NA.h5"),
     ],
 )
 def test_replacing_a_field_changes_that_field_and_nothing_else(tiny_config, section, field, value):
@@ -126,6 +130,22 @@ def test_replacing_nothing_gives_an_equal_config(tiny_config):
         ({"steps": 9}, "steps=9 must be a multiple of steps_per_call=2"),
         ({"eval_every": 3}, "eval_every=3 must be a multiple of steps_per_call=2"),
         ({"eval_every": 0}, "eval_every must be at least"),
+        ({"window": -1}, "window must be at least 0, got -1"),
+        ({"window": 1.5}, r"window must be of type int, got 1\.5"),
+        ({"reflections": 1}, "reflections must be of type bool, got 1"),
+        ({"random_starts": -0.1, "shared_normalization": True}, r"random_starts must be in \[0, 1\], got -0\.1"),
+        ({"random_starts": 1.5, "shared_normalization": True}, r"random_starts must be in \[0, 1\], got 1\.5"),
+        ({"random_starts": float("nan"), "shared_normalization": True}, r"random_starts must be in \[0, 1\], got nan"),
+        ({"random_starts": 0.5}, "random_starts and window .* need shared_normalization"),
+        ({"window": 2}, "random_starts and window .* need shared_normalization"),
+        (
+            {"random_starts": 0.5, "shared_normalization": True, "times_per_step": 0},
+            "random_starts needs times_per_step of at least 1 and no window",
+        ),
+        (
+            {"random_starts": 0.5, "shared_normalization": True, "window": 2},
+            "random_starts needs times_per_step of at least 1 and no window",
+        ),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(tiny_config, overrides, message):
@@ -135,6 +155,15 @@ def test_values_out_of_range_are_refused_by_name(tiny_config, overrides, message
 
 def test_the_largest_batch_is_all_training_trajectories(tiny_config):
     assert config_lib.replace_fields(tiny_config, {"batch_size": 20}).train.batch_size == 20
+
+
+@pytest.mark.parametrize(
+    "overrides", [{"random_starts": 1}, {"random_starts": 0.5}, {"window": 3, "times_per_step": 0}]
+)
+def test_solutions_may_be_initial_states_if_the_normalization_is_shared(tiny_config, overrides):
+    changed = config_lib.replace_fields(tiny_config, {"shared_normalization": True, **overrides})
+    assert ExperimentConfig.from_json(changed.to_json()) == changed
+    assert {name: getattr(changed.train, name) for name in overrides} == overrides
 
 
 def test_a_config_error_is_a_value_error():

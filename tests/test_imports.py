@@ -17,7 +17,7 @@ ROWS = (
     ("ctfno_jax.predict", "ctfno_jax.plotting"),
     ("ctfno_jax.training", "ctfno_jax.certify"),
     ("ctfno_jax.models", "ctfno_jax.data"),
-    ("ctfno_jax.solvers",),
+    ("ctfno_jax.solvers", "ctfno_jax.pdebench_metrics"),
     ("ctfno_jax.ops", "ctfno_jax.metrics"),
     ("ctfno_jax.types", "ctfno_jax.config", "ctfno_jax._version"),
 )

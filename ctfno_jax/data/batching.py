@@ -1,5 +1,10 @@
-"""Random batches as a pure function of (key, step): nothing to save but the two, and resuming is exact."""
+"""Random batches as a pure function of (key, step): nothing to save but the two, and resuming is exact.
 
+Symmetries of the equation make more data out of the same trajectories: translations, reflections, changes of sign, and,
+because none of the equations depends on time itself, any frame of a trajectory as the initial state of the later ones.
+"""
+
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -25,6 +30,31 @@ class Batch(NamedTuple):
     target: Float[Array, "batch time *space out_channels"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """What a batch is made of.
+
+    Attributes:
+      batch_size: trajectories over all shards, divisible by their number.
+      times_per_step: query times without repetition; 0 for all.
+      random_starts: probability that a step starts from a random later frame instead of the initial state; the frame
+        is the same for the whole batch, and there must be ``times_per_step`` frames after it.
+      window: if positive, every trajectory starts from its own random frame and the targets are the ``window`` frames
+        that follow; the other two settings are then not used.
+      sign_flips: multiply a random half of the trajectories by -1.
+      translations: move every trajectory round the periodic domain by its own random number of points.
+      reflection: sign of each channel under x -> -x, applied to a random half of the trajectories; None for none.
+    """
+
+    batch_size: int
+    times_per_step: int = 0
+    random_starts: float = 0.0
+    window: int = 0
+    sign_flips: bool = False
+    translations: bool = False
+    reflection: tuple[float, ...] | None = None
+
+
 def epoch_indices(key: Key, step: Int[Array, ""], num_samples: int, batch_size: int) -> Int[Array, " batch"]:
     """Indices of one batch: every epoch is a new permutation, cut into batches; a last short one is skipped."""
     batches_per_epoch = num_samples // batch_size
@@ -37,10 +67,8 @@ def sample(
     data: FieldArrays,
     key: Key,
     step: Int[Array, ""],
+    sampling: Sampling,
     *,
-    batch_size: int,
-    times_per_step: int = 0,
-    sign_flips: bool = False,
     shard: Int[Array, ""] | int = 0,
     num_shards: int = 1,
 ) -> Batch:
@@ -52,25 +80,92 @@ def sample(
       data: all trajectories.
       key: of the run, the same at every step.
       step: index of the step.
-      batch_size: trajectories over all shards, divisible by their number.
-      times_per_step: query times without repetition; 0 for all.
-      sign_flips: multiply a random half of the trajectories by -1.
+      sampling: what to draw.
       shard: which slice to take.
       num_shards: number of slices.
     """
     order_key, step_key = jax.random.split(key)
-    time_key, sign_key = jax.random.split(jax.random.fold_in(step_key, step))
-    local = batch_size // num_shards
-    index = epoch_indices(order_key, step, data.u0.shape[0], batch_size)
-    mine = jax.lax.dynamic_slice_in_dim(index, shard * local, local)
-    u0, u = data.u0[mine], data.u[mine]
-    times = data.times
+    step_key = jax.random.fold_in(step_key, step)
+    time_key, sign_key = jax.random.split(step_key)
+    start_key, translation_key, reflection_key = jax.random.split(jax.random.fold_in(step_key, 1), 3)
+    local = sampling.batch_size // num_shards
+
+    def mine(values: Array) -> Array:
+        return jax.lax.dynamic_slice_in_dim(values, shard * local, local)
+
+    index = mine(epoch_indices(order_key, step, data.u0.shape[0], sampling.batch_size))
+    if sampling.window:
+        starts = _window_starts(start_key, data, sampling)
+        batch = _window(data, index, mine(starts), sampling.window)
+    elif sampling.random_starts:
+        batch = _from_random_frame(data, index, start_key, time_key, sampling)
+    else:
+        batch = _from_initial_state(data, index, time_key, sampling.times_per_step)
+    if sampling.sign_flips:
+        signs = mine(jax.random.rademacher(sign_key, (sampling.batch_size,), batch.u0.dtype))
+        batch = _multiply(batch, signs[:, None])
+    if sampling.translations:
+        shifts = mine(jax.random.randint(translation_key, (sampling.batch_size,), 0, data.u0.shape[1]))
+        batch = _translate(batch, shifts)
+    if sampling.reflection is not None:
+        flips = mine(jax.random.bernoulli(reflection_key, 0.5, (sampling.batch_size,)))
+        batch = _reflect(batch, flips, sampling.reflection)
+    return batch
+
+
+def _from_initial_state(data: FieldArrays, index: Array, key: Key, times_per_step: int) -> Batch:
+    u0, times, u = data.u0[index], data.times, data.u[index]
     if times_per_step:
-        chosen = jax.random.choice(time_key, times.shape[0], (times_per_step,), replace=False)
+        chosen = jax.random.choice(key, times.shape[0], (times_per_step,), replace=False)
         times, u = times[chosen], u[:, chosen]
-    if sign_flips:
-        signs = jax.random.rademacher(sign_key, (batch_size,), u0.dtype)
-        signs = jax.lax.dynamic_slice_in_dim(signs, shard * local, local)
-        u0 = u0 * signs.reshape(-1, *[1] * (u0.ndim - 1))
-        u = u * signs.reshape(-1, *[1] * (u.ndim - 1))
     return Batch(u0, jnp.asarray(times), u)
+
+
+def _from_random_frame(data: FieldArrays, index: Array, start_key: Key, time_key: Key, sampling: Sampling) -> Batch:
+    """Frame 0 is the initial state, frame i the solution at ``times[i - 1]``."""
+    num_times, wanted = data.times.shape[0], sampling.times_per_step
+    choice_key, frame_key = jax.random.split(start_key)
+    later = jax.random.bernoulli(choice_key, sampling.random_starts)
+    # If every frame is a target, there is no later one to start from.
+    last = max(1, num_times - wanted)
+    start = jnp.where(later & (wanted < num_times), jax.random.randint(frame_key, (), 1, last + 1), 0)
+    u0 = jnp.where(start == 0, data.u0[index], data.u[index, start - 1])
+    # Distinct frames after the start: the largest of random scores among those that are allowed.
+    scores = jnp.where(jnp.arange(num_times) >= start, jax.random.uniform(time_key, (num_times,)), -1.0)
+    _, chosen = jax.lax.top_k(scores, wanted)
+    start_time = jnp.where(start == 0, 0.0, data.times[start - 1])
+    return Batch(u0, data.times[chosen] - start_time, data.u[index][:, chosen])
+
+
+def _window_starts(key: Key, data: FieldArrays, sampling: Sampling) -> Int[Array, " batch"]:
+    return jax.random.randint(key, (sampling.batch_size,), 0, data.times.shape[0] - sampling.window + 1)
+
+
+def _window(data: FieldArrays, index: Array, starts: Array, window: int) -> Batch:
+    frames = starts[:, None] + jnp.arange(window)
+    later = data.u[index, jnp.maximum(starts - 1, 0)]
+    is_first = (starts == 0).reshape(-1, *[1] * (later.ndim - 1))
+    return Batch(jnp.where(is_first, data.u0[index], later), data.times[:window], data.u[index[:, None], frames])
+
+
+def _multiply(batch: Batch, factors: Float[Array, "batch channels"]) -> Batch:
+    """Every channel of every trajectory times its factor."""
+    over_space = lambda f, u: f.reshape(f.shape[0], *[1] * (u.ndim - 2), f.shape[1])  # noqa: E731
+    return batch._replace(
+        u0=batch.u0 * over_space(factors, batch.u0), target=batch.target * over_space(factors, batch.target)
+    )
+
+
+def _translate(batch: Batch, shifts: Int[Array, " batch"]) -> Batch:
+    roll = jax.vmap(lambda u, s, axis: jnp.roll(u, s, axis), in_axes=(0, 0, None))
+    return batch._replace(u0=roll(batch.u0, shifts, 0), target=roll(batch.target, shifts, 1))
+
+
+def _reflect(batch: Batch, flips: Array, signs: tuple[float, ...]) -> Batch:
+    """x -> -x on the periodic grid, where point 0 stays: index j goes to -j."""
+
+    def mirrored(u: Array, axis: int) -> Array:
+        image = jnp.roll(jnp.flip(u, axis), 1, axis) * jnp.asarray(signs, u.dtype)
+        return jnp.where(flips.reshape(-1, *[1] * (u.ndim - 1)), image, u)
+
+    return batch._replace(u0=mirrored(batch.u0, 1), target=mirrored(batch.target, 2))

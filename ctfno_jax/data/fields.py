@@ -1,12 +1,9 @@
 """Trajectories of fields: initial states, query times and solutions, split into training, validation and test."""
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
-
-from ctfno_jax.solvers import heat, random_fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +51,14 @@ class Trajectories:
         strides = tuple(slice(None, None, n // num_points) for n in self.grid)
         return Trajectories(self.u0[(slice(None), *strides)], self.times, self.u[(slice(None), slice(None), *strides)])
 
+    def thin(self, num_times: int) -> "Trajectories":
+        """Every k-th time, the last one included, so that ``num_times`` are left."""
+        if num_times < 1 or len(self.times) % num_times:
+            divisors = [d for d in range(1, len(self.times) + 1) if len(self.times) % d == 0]
+            raise ValueError(f"{len(self.times)} times cannot be cut to {num_times}; use one of {divisors}")
+        kept = slice(len(self.times) // num_times - 1, None, len(self.times) // num_times)
+        return Trajectories(self.u0, self.times[kept], self.u[:, kept])
+
 
 @dataclasses.dataclass(frozen=True)
 class FieldDataset:
@@ -61,6 +66,7 @@ class FieldDataset:
 
     Attributes:
       info: facts worth logging, such as the standard deviation of the initial fields.
+      source: the generator, or the name of the file that was read.
     """
 
     name: str
@@ -68,6 +74,7 @@ class FieldDataset:
     validation: Trajectories
     test: Trajectories
     info: dict[str, float]
+    source: str = "generated"
 
 
 def split(trajectories: Trajectories, num_test: int, num_validation: int) -> tuple[Trajectories, ...]:
@@ -80,38 +87,3 @@ def split(trajectories: Trajectories, num_test: int, num_validation: int) -> tup
     held_out = num_test + num_validation
     cuts = (slice(held_out, None), slice(num_test, held_out), slice(num_test))
     return tuple(trajectories.select(cut) for cut in cuts)
-
-
-def heat_trajectories(
-    num_samples: int,
-    seed: int,
-    *,
-    num_points: int = 1024,
-    viscosity: float = 1e-3,
-    sigma: float = 20.0,
-    tau: float = 3.5,
-    gamma: float = 2.5,
-    final_time: float = 2.5,
-    num_times: int = 50,
-) -> Trajectories:
-    """Exact solutions of the heat equation from Gaussian random fields, on the periodic unit interval."""
-    if num_points < 2 or num_times < 1:
-        raise ValueError(f"num_points must be at least 2 and num_times at least 1, got {num_points} and {num_times}")
-    if min(viscosity, sigma, tau, final_time) <= 0:
-        raise ValueError(
-            f"viscosity, sigma, tau and final_time must be positive, got {viscosity}, {sigma}, {tau}, {final_time}"
-        )
-    times = np.arange(1, num_times + 1) * (final_time / num_times)
-    # One generator per sample: the first samples stay the same when more are asked for.
-    sequences = np.random.SeedSequence(seed).spawn(num_samples)
-    u0_hat = np.concatenate([
-        random_fields.sample(np.random.default_rng(s), 1, num_points, sigma=sigma, tau=tau, gamma=gamma)
-        for s in sequences
-    ])  # fmt: skip
-    u = heat.solve(u0_hat, np.concatenate([[0.0], times]), num_points, viscosity).astype(np.float32)[..., None]
-    return Trajectories(u0=u[:, 0], times=times.astype(np.float32), u=np.ascontiguousarray(u[:, 1:]))
-
-
-# Generators by name: (num_samples, seed, *, options) -> Trajectories. One option is `num_times`.
-Generator = Callable[..., Trajectories]
-GENERATORS: dict[str, Generator] = {"heat": heat_trajectories}

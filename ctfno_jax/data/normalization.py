@@ -47,6 +47,24 @@ def channel_statistics(u: np.ndarray) -> ChannelStatistics:
     return ChannelStatistics(tuple(map(float, mean)), tuple(map(float, std)))
 
 
-def fit(train: fields.Trajectories) -> Normalization:
-    """Statistics of the training trajectories."""
-    return Normalization(channel_statistics(train.u0), channel_statistics(train.u))
+def fit(train: fields.Trajectories, *, shared: bool = False, centred: tuple[bool, ...] | None = None) -> Normalization:
+    """Statistics of the training trajectories.
+
+    Args:
+      train: training trajectories.
+      shared: one set of statistics for inputs and outputs, so that a solution can be an initial state again.
+      centred: channels whose mean is zero by a symmetry of the equation, whatever it is in the sample.
+    """
+    if shared:
+        both = channel_statistics(np.concatenate([train.u0[:, None], train.u], axis=1))
+        statistics = Normalization(both, both)
+    else:
+        statistics = Normalization(channel_statistics(train.u0), channel_statistics(train.u))
+    if centred is None:
+        return statistics
+    return Normalization(*(_centre(s, centred) for s in (statistics.inputs, statistics.outputs)))
+
+
+def _centre(statistics: ChannelStatistics, centred: tuple[bool, ...]) -> ChannelStatistics:
+    mean = tuple(0.0 if zero else m for m, zero in zip(statistics.mean, centred, strict=True))
+    return ChannelStatistics(mean, statistics.std)

@@ -7,8 +7,20 @@ from typing import Any
 from flax import linen as nn
 
 from ctfno_jax.models.ctfno import CTFNO, check_fields
+from ctfno_jax.models.ctfno_ablations import AblationFeatures, AblationInput, AblationLifted
+from ctfno_jax.models.deeponet import DeepONet, PODDeepONet
+from ctfno_jax.models.fno import FNO2D, FNORNN
 
-MODELS: dict[str, type[nn.Module]] = {"ctfno": CTFNO}
+MODELS: dict[str, type[nn.Module]] = {
+    "ctfno": CTFNO,
+    "fno_rnn": FNORNN,
+    "fno_2d": FNO2D,
+    "deeponet": DeepONet,
+    "pod_deeponet": PODDeepONet,
+    "ablation_input": AblationInput,
+    "ablation_lifted": AblationLifted,
+    "ablation_features": AblationFeatures,
+}
 
 # Every Flax module has these; they are not hyper-parameters.
 _FLAX_FIELDS = ("parent", "name")
@@ -42,4 +54,6 @@ def build_model(name: str, **fields: Any) -> nn.Module:
     model = model_class(name)(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
     if isinstance(model, CTFNO):
         check_fields(model)
+    elif hasattr(model, "check_fields"):
+        model.check_fields()  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
     return model

@@ -2,6 +2,7 @@
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 
@@ -11,31 +12,47 @@ def heatmaps(
     times: Float[np.ndarray, " time"],
     *,
     title: str = "",
+    domain: tuple[float, float] = (0.0, 1.0),
 ) -> Figure:
     """Truth, prediction and their difference over x and t, the first two on one colour scale."""
     figure = Figure(figsize=(11, 3.4), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)
-    limit = float(np.abs(truth).max())
+    heatmap_row(figure, list(axes), truth, prediction, times, domain=domain)
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def heatmap_row(
+    figure: Figure,
+    axes: list[Axes],
+    truth: Float[np.ndarray, "time x"],
+    prediction: Float[np.ndarray, "time x"],
+    times: Float[np.ndarray, " time"],
+    *,
+    domain: tuple[float, float] = (0.0, 1.0),
+) -> None:
+    """The three panels of one equation; a field that changes sign has its zero in the middle of the colours."""
     error = prediction - truth
     worst = float(np.abs(error).max()) or 1.0
+    low, high = float(truth.min()), float(truth.max())
+    if low < 0 < high:
+        low, high = -max(-low, high), max(-low, high)
     panels = (
-        ("truth", truth, limit, "viridis"),
-        ("prediction", prediction, limit, "viridis"),
-        ("error", error, worst, "RdBu_r"),
+        ("truth", truth, (low, high), "viridis"),
+        ("prediction", prediction, (low, high), "viridis"),
+        ("error", error, (-worst, worst), "RdBu_r"),
     )
-    for axis, (name, field, bound, colours) in zip(axes, panels, strict=True):
-        extent = (0.0, 1.0, float(times[0]), float(times[-1]))
+    for axis, (name, field, (least, most), colours) in zip(axes, panels, strict=True):
+        extent = (*domain, float(times[0]), float(times[-1]))
         image = axis.imshow(
-            field, origin="lower", aspect="auto", extent=extent, cmap=colours, vmin=-bound, vmax=bound,
+            field, origin="lower", aspect="auto", extent=extent, cmap=colours, vmin=least, vmax=most,
             interpolation="nearest",
         )  # fmt: skip
         axis.set_title(name)
         axis.set_xlabel("x")
         figure.colorbar(image, ax=axis, format="%.1e" if name == "error" else None)
     axes[0].set_ylabel("t")
-    if title:
-        figure.suptitle(title)
-    return figure
 
 
 def snapshots(

@@ -79,5 +79,6 @@ def train_step(
     if average is not None:
         # A shorter memory early on, so that the initial parameters are soon forgotten.
         decay = jnp.minimum(average_decay, (1.0 + state.step) / (10.0 + state.step))
-        average = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
+        # In this form what does not change keeps its value exactly.
+        average = jax.tree.map(lambda a, p: a + (1 - decay) * (p - a), average, params)
     return state.replace(step=state.step + 1, params=params, opt_state=opt_state, average=average), loss

@@ -1,43 +1,77 @@
 """Batches: a pure function of key and step, fair to all trajectories, and the same on any number of shards."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ctfno_jax.data import batching
+from ctfno_jax.data.batching import Sampling
 
-NUM_SAMPLES, NUM_TIMES, NUM_POINTS = 40, 6, 5
+NUM_SAMPLES, NUM_TIMES, BATCH = 40, 6, 8
+TIMES = np.asarray([1, 2, 4, 7, 11, 16], np.float32)  # no two differences between neighbours are the same
+SIGNS = (1.0, 1.0, -1.0)
 
 
-def _data() -> batching.FieldArrays:
-    """Every value tells its own sample, time and point, and u - u0 the time alone."""
-    sample = jnp.arange(NUM_SAMPLES, dtype=jnp.float32)[:, None, None] + 1
-    point = jnp.arange(NUM_POINTS, dtype=jnp.float32)[:, None] / 100
-    times = jnp.arange(NUM_TIMES, dtype=jnp.float32) * 1000
-    u0 = sample + point
-    return batching.FieldArrays(u0, times, u0[:, None] + times[:, None, None])
+NUM_CHANNELS = len(SIGNS)
+STEPS = jnp.arange(60)
+
+
+@functools.cache
+def _data(num_points: int = 6) -> batching.FieldArrays:
+    """Every value is 1 + its own place among (sample, frame, point, channel); frame 0 is the initial state."""
+    shape = (NUM_SAMPLES, NUM_TIMES + 1, num_points, NUM_CHANNELS)
+    frames = 1 + np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    return batching.FieldArrays(jnp.asarray(frames[:, 0]), jnp.asarray(TIMES), jnp.asarray(frames[:, 1:]))
+
+
+def _places(values: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Sample, frame and point of values of the data, whatever their sign."""
+    place = (np.abs(values).astype(int) - 1) // NUM_CHANNELS
+    num_points = values.shape[-2]
+    sample, frame = np.divmod(place // num_points, NUM_TIMES + 1)
+    return sample, frame, place % num_points
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def _draw(sampling: Sampling, data: batching.FieldArrays, shard, num_shards: int = 1) -> batching.Batch:
+    key = jax.random.key(0)
+    return jax.vmap(lambda s: batching.sample(data, key, s, sampling, shard=shard, num_shards=num_shards))(STEPS)
+
+
+def _batches(sampling: Sampling, data: batching.FieldArrays | None = None) -> batching.Batch:
+    """The batches of 60 steps, stacked along a first axis."""
+    return batching.Batch(*map(np.asarray, _draw(sampling, _data() if data is None else data, 0)))
 
 
 def _sample(step, key_seed=0, **options):
-    return batching.sample(_data(), jax.random.key(key_seed), jnp.asarray(step), **{"batch_size": 8, **options})
+    sampling = Sampling(**{"batch_size": BATCH, **options})
+    return batching.sample(_data(), jax.random.key(key_seed), jnp.asarray(step), sampling)
+
+
+def _assert_repeated(values: np.ndarray, pattern: np.ndarray) -> None:
+    """The pattern, repeated along its axes of length one, is the values."""
+    np.testing.assert_array_equal(values, np.broadcast_to(pattern, values.shape))
+
+
+# --- trajectories -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch_size", [8, 10, 1])
 @pytest.mark.parametrize("epoch", [0, 3])
 def test_an_epoch_visits_every_sample_exactly_once(batch_size, epoch):
     per_epoch = NUM_SAMPLES // batch_size
-    steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)
-    seen = [batching.epoch_indices(jax.random.key(1), jnp.asarray(s), NUM_SAMPLES, batch_size) for s in steps]
-    np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(NUM_SAMPLES))
+    steps = epoch * per_epoch + jnp.arange(per_epoch)
+    draw = jax.vmap(lambda s: batching.epoch_indices(jax.random.key(1), s, NUM_SAMPLES, batch_size))
+    np.testing.assert_array_equal(np.sort(draw(steps), axis=None), np.arange(NUM_SAMPLES))
 
 
 def test_a_last_short_batch_is_skipped_without_repeating_a_sample():
-    seen = np.concatenate([batching.epoch_indices(jax.random.key(1), jnp.asarray(s), 11, 4) for s in (0, 1)])
-    assert len(np.unique(seen)) == 8
-    third = batching.epoch_indices(jax.random.key(1), jnp.asarray(2), 11, 4)
-    second_epoch = np.concatenate([third, batching.epoch_indices(jax.random.key(1), jnp.asarray(3), 11, 4)])
-    assert len(np.unique(second_epoch)) == 8
+    draw = jax.vmap(lambda s: batching.epoch_indices(jax.random.key(1), s, 11, 4))
+    first, second = np.asarray(draw(jnp.arange(4))).reshape(2, 8)
+    assert len(np.unique(first)) == len(np.unique(second)) == 8
 
 
 def test_every_epoch_has_its_own_order():
@@ -54,51 +88,184 @@ def test_a_batch_is_a_function_of_key_and_step():
     assert not np.array_equal(first.u0, _sample(5, key_seed=1, **options).u0)
 
 
+EVERYTHING = {"sign_flips": True, "translations": True, "reflection": SIGNS}
+SAMPLINGS = {
+    "all times": Sampling(BATCH, **EVERYTHING),
+    "some times": Sampling(BATCH, times_per_step=2, **EVERYTHING),
+    "random starts": Sampling(BATCH, times_per_step=2, random_starts=0.7, **EVERYTHING),
+    "window": Sampling(BATCH, window=3, **EVERYTHING),
+}
+EACH_SAMPLING = pytest.mark.parametrize("sampling", list(SAMPLINGS.values()), ids=list(SAMPLINGS))
+
+
 def test_compiling_does_not_change_a_batch():
-    compiled = jax.jit(lambda step: _sample(step, times_per_step=3, sign_flips=True))
-    for a, b in zip(compiled(7), _sample(7, times_per_step=3, sign_flips=True), strict=True):
-        np.testing.assert_array_equal(a, b)
+    sampling = SAMPLINGS["random starts"]
+    eager = batching.sample(_data(), jax.random.key(0), jnp.asarray(7), sampling)
+    for a, b in zip(_batches(sampling), eager, strict=True):
+        np.testing.assert_array_equal(a[7], b)
 
 
-@pytest.mark.parametrize("num_shards", [2, 8])
-def test_the_union_of_the_shards_is_the_whole_batch(num_shards):
-    options = {"times_per_step": 2, "sign_flips": True}
-    whole = _sample(4, **options)
-    parts = [_sample(4, shard=i, num_shards=num_shards, **options) for i in range(num_shards)]
-    np.testing.assert_array_equal(np.concatenate([part.u0 for part in parts]), whole.u0)
-    np.testing.assert_array_equal(np.concatenate([part.target for part in parts]), whole.target)
+@EACH_SAMPLING
+def test_the_union_of_the_shards_is_the_whole_batch(sampling):
+    whole = _batches(sampling)
+    parts = [_draw(sampling, _data(), shard, 4) for shard in range(4)]
+    np.testing.assert_array_equal(np.concatenate([part.u0 for part in parts], axis=1), whole.u0)
+    np.testing.assert_array_equal(np.concatenate([part.target for part in parts], axis=1), whole.target)
     for part in parts:
         np.testing.assert_array_equal(part.times, whole.times)
 
 
-@pytest.mark.parametrize("step", range(4))
-def test_query_times_are_drawn_without_repetition_and_targets_belong_to_them(step):
-    batch = _sample(step, times_per_step=4)
-    assert len(np.unique(batch.times)) == 4
-    assert set(np.asarray(batch.times)) <= set(np.asarray(_data().times))
-    expected = batch.u0[:, None] + batch.times[:, None, None]
-    np.testing.assert_array_equal(batch.target, expected)
+# --- query times --------------------------------------------------------------------------------------------------
 
 
-def test_all_query_times_are_drawn_sooner_or_later():
-    drawn = np.concatenate([_sample(step, times_per_step=2).times for step in range(20)])
-    assert len(np.unique(drawn)) == NUM_TIMES
+def test_query_times_are_drawn_without_repetition_and_targets_belong_to_them():
+    batch = _batches(Sampling(BATCH, times_per_step=2))
+    start_sample, start_frame, start_point = _places(batch.u0)
+    sample, frame, point = _places(batch.target)
+    np.testing.assert_array_equal(start_frame, 0)
+    _assert_repeated(sample, start_sample[:, :, None])
+    _assert_repeated(point, start_point[:, :, None])
+    _assert_repeated(TIMES[frame - 1], batch.times[:, None, :, None, None])
+    assert np.all(batch.times[:, 0] != batch.times[:, 1])
+    assert set(batch.times.flat) == set(TIMES)
 
 
 def test_zero_times_per_step_means_all_in_order():
-    batch = _sample(0)
-    np.testing.assert_array_equal(batch.times, _data().times)
-    assert batch.target.shape == (8, NUM_TIMES, NUM_POINTS, 1)
+    batch = _batches(Sampling(BATCH))
+    _assert_repeated(batch.times, TIMES)
+    assert batch.target.shape == (60, BATCH, NUM_TIMES, 6, NUM_CHANNELS)
+    _assert_repeated(_places(batch.target)[1], np.arange(1, NUM_TIMES + 1)[:, None, None])
+
+
+# --- symmetries ---------------------------------------------------------------------------------------------------
 
 
 def test_a_sign_flip_acts_on_state_and_solution_alike_and_on_about_half_of_them():
-    flips = []
-    for step in range(25):
-        batch, plain = _sample(step, sign_flips=True), _sample(step)
-        sign = np.asarray(batch.u0 / plain.u0)[:, 0, 0]
-        assert set(np.abs(sign)) == {1.0}
-        np.testing.assert_array_equal(batch.u0, sign[:, None, None] * plain.u0)
-        np.testing.assert_array_equal(batch.target, sign[:, None, None, None] * plain.target)
-        flips.append(sign < 0)
-    # 200 fair coins: a deviation of 0.035.
-    assert abs(np.mean(flips) - 0.5) < 0.12
+    batch, plain = (_batches(Sampling(BATCH, sign_flips=flips)) for flips in (True, False))
+    sign = (batch.u0 / plain.u0)[:, :, :1, :1]
+    assert set(sign.flat) == {-1.0, 1.0}
+    np.testing.assert_array_equal(batch.u0, sign * plain.u0)
+    np.testing.assert_array_equal(batch.target, sign[:, :, None] * plain.target)
+    # 480 fair coins: a deviation of 0.023.
+    assert abs(np.mean(sign < 0) - 0.5) < 0.08
+
+
+EVEN_AND_ODD = pytest.mark.parametrize("num_points", [6, 7])
+
+
+@EVEN_AND_ODD
+def test_every_trajectory_is_moved_as_a_whole_by_its_own_shift(num_points):
+    data = _data(num_points)
+    moved, plain = (_batches(Sampling(BATCH, translations=t), data) for t in (True, False))
+    # The point that has come to the origin tells the shift.
+    shifts = -_places(moved.u0)[2][:, :, 0, 0] % num_points
+    for step, i in np.ndindex(10, BATCH):
+        shift = shifts[step, i]
+        np.testing.assert_array_equal(moved.u0[step, i], np.roll(plain.u0[step, i], shift, axis=0))
+        np.testing.assert_array_equal(moved.target[step, i], np.roll(plain.target[step, i], shift, axis=1))
+    np.testing.assert_array_equal(np.sort(moved.u0, axis=2), np.sort(plain.u0, axis=2))
+    np.testing.assert_array_equal(np.sort(moved.target, axis=3), np.sort(plain.target, axis=3))
+    assert set(shifts.flat) == set(range(num_points))
+    assert all(len(set(of_step)) > 1 for of_step in shifts)
+
+
+@EVEN_AND_ODD
+def test_a_reflection_sends_every_point_to_its_negative_with_the_sign_of_its_channel(num_points):
+    data = _data(num_points)
+    batch, plain = (_batches(Sampling(BATCH, reflection=r), data) for r in (SIGNS, None))
+    flipped = (_places(batch.u0)[2][:, :, 1, 0] != 1)[..., None, None]
+    mirror = -np.arange(num_points) % num_points
+    np.testing.assert_array_equal(batch.u0, np.where(flipped, plain.u0[:, :, mirror] * SIGNS, plain.u0))
+    mirrored = plain.target[:, :, :, mirror] * SIGNS
+    np.testing.assert_array_equal(batch.target, np.where(flipped[:, :, None], mirrored, plain.target))
+    # 480 fair coins: a deviation of 0.023.
+    assert abs(np.mean(flipped) - 0.5) < 0.08
+
+
+@EVEN_AND_ODD
+def test_an_even_field_with_sign_one_and_an_odd_field_with_sign_minus_one_stay_the_same(num_points):
+    x = 2 * np.pi * np.arange(num_points) / num_points
+    field = np.stack([np.cos(x), 2 + np.cos(2 * x), np.sin(x)], axis=-1).astype(np.float32)
+    u0 = np.arange(1, NUM_SAMPLES + 1, dtype=np.float32)[:, None, None] * field
+    data = batching.FieldArrays(*map(jnp.asarray, (u0, TIMES, u0[:, None] / TIMES[:, None, None])))
+    batch, plain = (_batches(Sampling(BATCH, reflection=r), data) for r in (SIGNS, None))
+    np.testing.assert_allclose(batch.u0, plain.u0, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(batch.target, plain.target, rtol=0, atol=1e-4)
+
+
+def test_a_symmetry_changes_neither_the_trajectories_nor_the_times_that_are_drawn():
+    plain, batch = _batches(Sampling(BATCH, times_per_step=2)), _batches(SAMPLINGS["some times"])
+    np.testing.assert_array_equal(batch.times, plain.times)
+    for drawn, expected in ((batch.u0, plain.u0), (batch.target, plain.target)):
+        for axis in (0, 1):
+            np.testing.assert_array_equal(_places(drawn)[axis], _places(expected)[axis])
+
+
+# --- later frames as initial states -------------------------------------------------------------------------------
+
+
+def _starts(batch: batching.Batch) -> np.ndarray:
+    """The frame that each trajectory starts from, after a check that it is one frame of one sample."""
+    sample, frame, point = _places(batch.u0)
+    _assert_repeated(sample, sample[:, :, :1])
+    _assert_repeated(frame, frame[:, :, :1])
+    _assert_repeated(np.sort(point, axis=2), np.arange(6)[:, None])
+    # The solutions are of the same sample and in the same order of points.
+    _assert_repeated(_places(batch.target)[0], sample[:, :, None])
+    _assert_repeated(_places(batch.target)[2], point[:, :, None])
+    return frame[:, :, 0, 0]
+
+
+@pytest.mark.parametrize("times_per_step", [2, NUM_TIMES - 1])
+def test_with_certainty_every_batch_starts_from_a_later_frame_and_looks_ahead(times_per_step):
+    batch = _batches(Sampling(BATCH, times_per_step=times_per_step, random_starts=1.0))
+    starts = _starts(batch)[:, :1]
+    _assert_repeated(_starts(batch), starts)
+    # All frames that leave enough others after them.
+    assert set(starts.flat) == set(range(1, NUM_TIMES - times_per_step + 1))
+    frame = _places(batch.target)[1][:, 0, :, 0, 0]
+    assert np.all(frame > starts)
+    assert all(len(np.unique(of_step)) == times_per_step for of_step in frame)
+    np.testing.assert_array_equal(batch.times, TIMES[frame - 1] - TIMES[starts - 1])
+
+
+def test_the_probability_of_a_later_start_is_obeyed():
+    batch = _batches(SAMPLINGS["random starts"])
+    later = _starts(batch)[:, 0] > 0
+    # 60 coins: a deviation of 0.06.
+    assert abs(np.mean(later) - SAMPLINGS["random starts"].random_starts) < 0.15
+    # A step that starts from the initial state has the query times of the data, each of them sooner or later.
+    assert set(batch.times[~later].flat) == set(TIMES)
+
+
+def test_probability_zero_is_plain_sampling():
+    zero = _batches(Sampling(BATCH, times_per_step=2, random_starts=0.0))
+    np.testing.assert_array_equal(_starts(zero), 0)
+    for a, b in zip(zero, _batches(Sampling(BATCH, times_per_step=2)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("sampling", [SAMPLINGS["random starts"], Sampling(BATCH, times_per_step=2, random_starts=1.0)])
+def test_solutions_of_an_autonomous_equation_stay_solutions(sampling):
+    u0 = np.random.default_rng(0).normal(size=(NUM_SAMPLES, 6, NUM_CHANNELS)).astype(np.float32)
+    times = TIMES / 8
+    data = batching.FieldArrays(*map(jnp.asarray, (u0, times, u0[:, None] * np.exp(-times)[:, None, None])))
+    batch = _batches(sampling, data)
+    expected = batch.u0[:, :, None] * np.exp(-batch.times)[:, None, :, None, None]
+    np.testing.assert_allclose(batch.target, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("sampling", [SAMPLINGS["window"], Sampling(BATCH, window=NUM_TIMES)])
+def test_a_window_is_consecutive_frames_after_a_start_of_each_trajectory(sampling):
+    batch, window = _batches(sampling), sampling.window
+    starts = _starts(batch)
+    assert set(starts.flat) == set(range(NUM_TIMES - window + 1))
+    frames = starts[:, :, None, None, None] + 1 + np.arange(window)[:, None, None]
+    _assert_repeated(_places(batch.target)[1], frames)
+    _assert_repeated(batch.times, TIMES[:window])
+    assert window == NUM_TIMES or all(len(set(of_step)) > 1 for of_step in starts)
+
+
+def test_a_window_of_all_times_is_the_whole_trajectory():
+    for a, b in zip(_batches(Sampling(BATCH, window=NUM_TIMES)), _batches(Sampling(BATCH)), strict=True):
+        np.testing.assert_array_equal(a, b)

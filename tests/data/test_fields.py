@@ -1,10 +1,9 @@
-"""Trajectories: what they refuse, how they are cut, and where the heat data come from."""
+"""Trajectories: what they refuse and how they are cut."""
 
 import numpy as np
 import pytest
 
 from ctfno_jax.data import fields
-from ctfno_jax.solvers import heat
 
 
 def _trajectories(num_samples=7, num_times=3, grid=(24,), in_channels=1, out_channels=2, seed=0):
@@ -16,10 +15,6 @@ def _trajectories(num_samples=7, num_times=3, grid=(24,), in_channels=1, out_cha
     )
 
 
-def _heat(num_samples: int, seed: int, **options) -> fields.Trajectories:
-    return fields.heat_trajectories(num_samples, seed, **{"num_points": 16, "num_times": 3, **options})
-
-
 def test_split_cuts_into_the_asked_sizes_without_losing_or_sharing_a_trajectory():
     everything = _trajectories(num_samples=11)
     train, validation, test = fields.split(everything, num_test=2, num_validation=3)
@@ -29,7 +24,9 @@ def test_split_cuts_into_the_asked_sizes_without_losing_or_sharing_a_trajectory(
 
 
 def test_test_and_validation_stay_the_same_however_many_are_trained_on():
-    few, many = (fields.split(_heat(n, seed=0), num_test=2, num_validation=3) for n in (6, 11))
+    few, many = (
+        fields.split(_trajectories(num_samples=11).select(slice(n)), num_test=2, num_validation=3) for n in (6, 11)
+    )
     np.testing.assert_array_equal(few[1].u0, many[1].u0)
     np.testing.assert_array_equal(few[2].u, many[2].u)
 
@@ -89,33 +86,3 @@ def test_selecting_takes_states_and_solutions_of_the_same_trajectories():
     some = everything.select(np.asarray([4, 1]))
     np.testing.assert_array_equal(some.u0, everything.u0[[4, 1]])
     np.testing.assert_array_equal(some.u, everything.u[[4, 1]])
-
-
-def test_the_first_heat_samples_stay_the_same_when_more_are_asked_for():
-    few, many = _heat(3, seed=5), _heat(8, seed=5)
-    np.testing.assert_array_equal(many.u0[:3], few.u0)
-    np.testing.assert_array_equal(many.u[:3], few.u)
-
-
-def test_heat_samples_of_different_seeds_and_of_one_seed_all_differ():
-    u0 = np.concatenate([_heat(3, seed=0).u0, _heat(3, seed=1).u0])
-    distance = np.abs(u0[:, None] - u0[None]).max((2, 3))
-    assert np.all(distance[~np.eye(6, dtype=bool)] > 1e-3)
-
-
-def test_heat_samples_of_one_seed_repeat():
-    np.testing.assert_array_equal(_heat(3, seed=2).u, _heat(3, seed=2).u)
-
-
-def test_heat_solutions_follow_from_their_own_initial_states():
-    data = _heat(4, seed=0, viscosity=5e-3, final_time=1.5)
-    np.testing.assert_allclose(data.times, [0.5, 1.0, 1.5], rtol=1e-6)
-    u0_hat = np.fft.rfft(data.u0[..., 0].astype(np.float64), norm="forward")
-    expected = heat.solve(u0_hat, data.times.astype(np.float64), 16, 5e-3)
-    np.testing.assert_allclose(data.u[..., 0], expected, rtol=0, atol=1e-6)
-
-
-def test_heat_data_are_single_precision_with_one_channel():
-    data = _heat(4, seed=0)
-    assert (data.u0.shape, data.u.shape) == ((4, 16, 1), (4, 3, 16, 1))
-    assert {data.u0.dtype, data.times.dtype, data.u.dtype} == {np.dtype(np.float32)}

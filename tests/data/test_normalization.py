@@ -61,6 +61,40 @@ def test_rounding_in_the_mean_does_not_make_a_constant_channel_vary(constant):
     assert normalization.channel_statistics(np.full((7, 11, 1), constant, np.float32)).std == (1.0,)
 
 
+def _same_channels(seed=3):
+    rng = np.random.default_rng(seed)
+    frames = (rng.normal(size=(5, 4, 12, 2)) * [2.0, 0.3] + [4.0, 0.7]).astype(np.float32)
+    return fields.Trajectories(frames[:, 0], np.arange(1, 4, dtype=np.float32), frames[:, 1:])
+
+
+def test_shared_statistics_are_those_of_initial_states_and_solutions_together():
+    train = _same_channels()
+    statistics = normalization.fit(train, shared=True)
+    assert statistics.inputs == statistics.outputs
+    frames = np.concatenate([train.u0[:, None], train.u], axis=1).astype(np.float64)
+    np.testing.assert_allclose(statistics.inputs.mean, frames.mean((0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(statistics.inputs.std, frames.std((0, 1, 2)), rtol=1e-12)
+    # So a solution can be an initial state again.
+    np.testing.assert_array_equal(statistics.inputs.normalize(train.u), statistics.outputs.normalize(train.u))
+    assert normalization.fit(train).inputs != normalization.fit(train).outputs
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_centred_channels_have_mean_zero_and_keep_their_deviation(shared):
+    train = _same_channels()
+    plain, centred = (normalization.fit(train, shared=shared, centred=c) for c in (None, (False, True)))
+    for before, after in ((plain.inputs, centred.inputs), (plain.outputs, centred.outputs)):
+        assert after.mean == (before.mean[0], 0.0)
+        assert after.std == before.std
+        np.testing.assert_array_equal(after.normalize(-train.u)[..., 1], -after.normalize(train.u)[..., 1])
+    assert normalization.fit(train, shared=shared, centred=(False, False)) == plain
+
+
+def test_centring_needs_a_word_for_every_channel():
+    with pytest.raises(ValueError, match="zip"):
+        normalization.fit(_same_channels(), centred=(True,))
+
+
 def test_the_dictionary_form_survives_json():
     statistics = normalization.fit(_train())
     values = json.loads(json.dumps(statistics.to_dict()))

@@ -4,8 +4,10 @@ import dataclasses
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from ctfno_jax import config as config_lib
 from ctfno_jax import metrics, predict
@@ -15,6 +17,23 @@ from experiments import field_run
 
 # After a failed read, what is left of it reports to an event loop that is closed by then; nobody waits for it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(tmp_path_factory):
+    """The runs of this file compile the same programs again and again."""
+    options = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": 0,
+    }
+    before = {name: getattr(jax.config, name) for name in options}
+    for values in (options, before):
+        for name, value in values.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+        if values is options:
+            yield
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +47,16 @@ def predictor(finished):
     return predict.load_predictor(finished[0])
 
 
-def _test_set(config):
+def _data_set(config):
     d = config.dataset
     return registry.load_dataset(
         d.dataset, num_train=d.num_train, num_validation=d.num_validation, num_test=d.num_test, seed=d.data_seed,
         **d.data_options,
-    ).test  # fmt: skip
+    )  # fmt: skip
+
+
+def _test_set(config):
+    return _data_set(config).test
 
 
 def _last(workdir):
@@ -66,9 +89,11 @@ def test_a_run_leaves_all_its_files(finished, tiny_config):
 def test_the_result_says_what_was_run_and_how_good_it_is(finished, tiny_config):
     _, result = finished
     keys = (
-        "experiment dataset model preset seed num_params steps train_seconds train_grid metrics paper versions devices"
+        "experiment dataset source model preset seed num_params steps train_seconds train_grid metrics paper versions "
+        "devices"
     )
     assert set(result) == set(keys.split())
+    assert result["source"] == "generated"
     stated = {name: result[name] for name in ("experiment", "dataset", "model", "preset", "seed", "steps")}
     assert stated == {
         "experiment": "pde",
@@ -82,9 +107,28 @@ def test_the_result_says_what_was_run_and_how_good_it_is(finished, tiny_config):
     assert len(result["devices"]) == 8
     assert {"jax", "flax", "optax", "numpy", "python"} <= set(result["versions"])
     scores = result["metrics"]
-    assert {"rmse", "nrmse"} <= set(scores)
-    assert all(np.isfinite(value) for value in scores.values())
+    expected = (
+        "rmse rmse_in_deviations nrmse max_error pdebench rmse_in_deviations_over_time times validation_rmse best_step "
+        "evaluation_seconds rmse_between_times rmse_in_deviations_between_times certified_lipschitz measured_gain "
+        "certificate_ratio"
+    )
+    assert set(scores) == set(expected.split())
+    assert all(np.all(np.isfinite(value)) for value in jax.tree.leaves(scores))
     assert scores["certified_lipschitz"] >= scores["measured_gain"] > 0
+
+
+def test_the_errors_of_a_result_agree_with_each_other(finished, tiny_config):
+    scores = finished[1]["metrics"]
+    train = _data_set(tiny_config).train
+    assert scores["rmse"] / scores["rmse_in_deviations"] == pytest.approx(np.std(train.u.astype(np.float64)), rel=1e-5)
+    over_time = np.asarray(scores["rmse_in_deviations_over_time"])
+    np.testing.assert_allclose(scores["times"], train.times, rtol=1e-6)
+    # Every time has as many points, so the mean of the squares over times is the square of the whole; four digits.
+    assert np.sqrt(np.mean(over_time**2)) == pytest.approx(scores["rmse_in_deviations"], rel=1e-3)
+
+
+def test_only_parameters_are_counted(finished, predictor):
+    assert finished[1]["num_params"] == sum(np.size(a) for a in jax.tree.leaves(predictor.params["params"]))
 
 
 def test_the_log_has_a_line_for_every_call_and_errors_where_it_evaluated(finished):
@@ -97,7 +141,7 @@ def test_the_log_has_a_line_for_every_call_and_errors_where_it_evaluated(finishe
 
 def test_a_finished_workdir_is_not_run_again(finished, tiny_config, monkeypatch, capsys):
     workdir, result = finished
-    monkeypatch.setattr(field_run, "_load", lambda config: pytest.fail("data were made for a finished run"))
+    monkeypatch.setattr(field_run, "load", lambda *_: pytest.fail("data were made for a finished run"))
     assert field_run.run(tiny_config, workdir) == result
     assert "has finished already" in capsys.readouterr().out
 
@@ -162,10 +206,11 @@ def test_an_interrupted_run_goes_on_to_bitwise_the_same_end(finished, tiny_confi
     assert set(ours.arrays) == set(theirs.arrays)
     for name, array in theirs.arrays.items():
         assert ours.arrays[name].tobytes() == array.tobytes(), name
-    without_time = [[{k: v for k, v in line.items() if k != "seconds"} for line in _log(w)]
-                    for w in (workdir, finished[0])]  # fmt: skip
-    assert without_time[0] == without_time[1]
-    assert result["metrics"] == finished[1]["metrics"]
+    without = lambda values, name: {k: v for k, v in values.items() if k != name}  # noqa: E731
+    logs = [[without(line, "seconds") for line in _log(w)] for w in (workdir, finished[0])]
+    assert logs[0] == logs[1]
+    scores = [without(r["metrics"], "evaluation_seconds") for r in (result, finished[1])]
+    assert scores[0] == scores[1]
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tiny_config, tmp_path, monkeypatch):
@@ -196,7 +241,7 @@ def test_a_learning_rate_that_is_far_too_large_is_reported(tiny_config, tmp_path
 
 
 def test_a_batch_that_the_devices_cannot_share_is_refused_before_any_data_are_made(tiny_config, tmp_path, monkeypatch):
-    monkeypatch.setattr(field_run, "_load", lambda config: pytest.fail("data were made"))
+    monkeypatch.setattr(field_run, "load", lambda *_: pytest.fail("data were made"))
     config = config_lib.replace_fields(tiny_config, {"batch_size": 10})
     with pytest.raises(ValueError, match="batch_size=10 cannot be divided among 8 devices"):
         field_run.run(config, tmp_path / "run")

@@ -45,12 +45,15 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def program(cache):
+def program(cache, tmp_path_factory):
     """Runs ``python -m experiments.<name>`` as a user with one device does."""
 
+    data = str(tmp_path_factory.mktemp("data"))
+
     def run(name, *arguments):
-        environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "NPROC")}
+        environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "NPROC", "CTFNO_DATA_DIR")}
         environment |= {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": cache, "PYTHONPATH": str(ROOT)}
+        environment |= {"CTFNO_CACHE_DIR": data}
         command = [sys.executable, "-m", f"experiments.{name}", *map(str, arguments)]
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
 
@@ -266,11 +269,11 @@ def config_from(monkeypatch):
             monkeypatch.setattr(
                 common.flags, f"DEFINE_{name}", lambda *a, define=define, **k: define(*a, flag_values=values, **k)
             )
-        common.define_training_flags(("heat",), ("ctfno",))
+        common.define_training_flags(tuple(presets.PROBLEMS), presets.SURROGATES)
         monkeypatch.undo()
         monkeypatch.setattr(common, "FLAGS", values)
         values(["pde", *arguments])
-        return common.config_from_flags(presets.pde_config)
+        return common.config_from_flags(presets.pde_config, values.model)
 
     return parse
 
@@ -289,9 +292,17 @@ def test_without_flags_the_config_is_the_preset(config_from):
 
 
 @pytest.mark.parametrize("preset", common.PRESETS)
-def test_every_preset_passes_the_rules_and_survives_json(config_from, preset):
-    config = config_from(f"--preset={preset}")
+@pytest.mark.parametrize("model", presets.SURROGATES)
+def test_every_preset_passes_the_rules_and_survives_json(config_from, model, preset):
+    config = config_from(f"--preset={preset}", f"--model={model}")
+    assert (config.model.model, config.preset) == (model, preset)
     assert type(config).from_json(config.to_json()) == config
+
+
+def test_a_field_of_another_model_is_refused(config_from):
+    with pytest.raises(ValueError, match="model deeponet has no field heads; remove --heads"):
+        config_from("--model=deeponet", "--heads=2")
+    assert config_from("--model=fno_2d", "--modes=9,4").model.model_fields["modes"] == [9, 4]
 
 
 def test_none_takes_a_bound_off_again(config_from):
@@ -309,6 +320,9 @@ def test_none_takes_a_bound_off_again(config_from):
         (["--data_option=viscosity"], "--data_option must be name=value, got 'viscosity'"),
         (["--kernel=sparse"], "kernel must be one of dense, block_diagonal, got 'sparse'"),
         (["--steps=150"], "steps=150 must be a multiple of steps_per_call=100"),
+        (["--random_starts=0.5"], "random_starts and window make initial states of solutions"),
+        (["--model=fno_2d", "--modes=9"], "modes must be 2 long, for x and t"),
+        (["--model=pod_deeponet", "--basis=wavelets"], "basis must be one of snapshots, space_time, got 'wavelets'"),
     ],
 )
 def test_flags_out_of_range_are_refused_before_any_data_are_made(config_from, arguments, message):

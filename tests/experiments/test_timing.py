@@ -1,10 +1,13 @@
 """What the timing program compares computes the same function, and its count of operations is right."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ctfno_jax.config import ModelConfig
 from ctfno_jax.models.ctfno import CTFNO
 from experiments import obvious, timing
 
@@ -43,3 +46,23 @@ def test_the_report_shows_ratios_to_ours():
     )
     assert "obvious        50.0 ms    5.00    120.0 ms    4.00" in text
     assert "40% forward and 25% forward and backward" in text
+
+
+def test_an_epoch_is_one_step_as_often_as_it_has_batches(monkeypatch):
+    small = {
+        "ctfno": {"width": 4, "modes": [3], "depth": 1, "heads": 1, "time_width": 4, "time_features": 4},
+        "fno_rnn": {"width": 4, "modes": [3], "depth": 1, "head_width": 4},
+        "fno_2d": {"width": 4, "modes": [3, 2], "depth": 1, "head_width": 4},
+    }
+    original = timing.pde.pde_config
+    monkeypatch.setattr(
+        timing.pde, "pde_config",
+        lambda d, m, p, s: dataclasses.replace(original(d, m, p, s), model=ModelConfig(m, small[m])),
+    )  # fmt: skip
+    monkeypatch.setattr(timing, "best_seconds", lambda fn, *args, repeats, **_: 0.5 if len(args) == 2 else 0.25)
+    row = timing.heat_epoch(1, num_train=60, num_test=40, num_points=8)
+    assert set(row["models"]) == {"ctfno", "fno_rnn", "fno_2d"}
+    for numbers in row["models"].values():
+        assert (numbers["training"], numbers["inference"]) == (3 * 0.5, 2 * 0.25)
+        assert numbers["num_params"] > 0
+    assert (row["size"], row["batch_size"]) == ([60, 50, 8], 20)

@@ -31,6 +31,27 @@ def test_defaults_alone_build_every_model():
         assert registry.build_model(name, **fields) == registry.model_class(name)()
 
 
+def test_the_models_of_the_paper_and_the_ablations_are_there():
+    surrogates = {"ctfno", "fno_rnn", "fno_2d", "deeponet", "pod_deeponet"}
+    assert set(registry.model_names()) == surrogates | {"ablation_input", "ablation_lifted", "ablation_features"}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("fno_rnn", {"time_step": 0.0}, "time_step must be positive and finite, got 0"),
+        ("fno_2d", {"modes": [4, 9], "num_times": 10}, "keep 9 frequencies in t, but 10 instants carry at most 6"),
+        ("deeponet", {"time_features": 3}, "time_features must be 0 or an even positive number, got 3"),
+        ("pod_deeponet", {"num_modes": 9, "num_sensors": 8}, "num_modes=9 must be at most the 8 values"),
+        ("ablation_lifted", {"head": "cubic"}, "head must be one of linear, mlp, got 'cubic'"),
+        ("ablation_input", {"time_features": 4}, "has no time_features and no time_channels: leave them out"),
+    ],
+)
+def test_every_kind_of_model_refuses_fields_when_it_is_built(name, fields, message):
+    with pytest.raises(ValueError, match=message):
+        registry.build_model(name, **fields)
+
+
 def test_an_unknown_model_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"unknown model 'ctfnoo'; known are .*ctfno"):
         registry.build_model("ctfnoo")

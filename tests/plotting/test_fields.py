@@ -18,6 +18,15 @@ def test_heatmaps_show_truth_prediction_and_error():
     assert images["truth"].get_extent() == [0.0, 1.0, 0.1, 0.4]
 
 
+def test_a_field_that_changes_sign_has_its_zero_in_the_middle_of_the_colours():
+    truth = np.asarray([[-1.0, 3.0], [0.5, 2.0]])
+    times = np.asarray([0.1, 0.2])
+    both, positive = (fields.heatmaps(u, u, times, domain=(-1.0, 1.0)) for u in (truth, truth + 1.5))
+    assert both.axes[0].images[0].get_clim() == (-3.0, 3.0)
+    assert positive.axes[0].images[0].get_clim() == (0.5, 4.5)
+    assert both.axes[2].images[0].get_extent() == [-1.0, 1.0, 0.1, 0.2]
+
+
 def test_a_perfect_prediction_can_be_drawn():
     truth = np.ones((2, 3))
     figure = fields.heatmaps(truth, truth, np.array([0.1, 0.2]))

@@ -78,6 +78,16 @@ def test_the_average_follows_its_recurrence(decay):
     assert state.evaluation_params is state.average
 
 
+@pytest.mark.parametrize("decay", [0.3, 0.999])
+def test_a_parameter_that_does_not_change_keeps_its_average_exactly(decay):
+    optimizer, params = optax.sgd(0.0), {"w": jnp.asarray(0.1)}
+    state = step_lib.create_state(params, optimizer, jax.random.key(0), average_decay=decay)
+    loss_fn = step_lib.make_loss(_linear, objectives.mse)
+    for _ in range(8):
+        state, _ = step_lib.train_step(state, _batch(), loss_fn=loss_fn, optimizer=optimizer, average_decay=decay)
+    assert float(state.average["w"]) == float(params["w"])
+
+
 def test_averaging_does_not_change_what_is_trained():
     assert _run(3)[1] == _run(3, average_decay=0.9)[1]
 

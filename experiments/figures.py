@@ -1,0 +1,89 @@
+"""Draws the figures of the PDE suite: ``python -m experiments.figures``.
+
+* ``heatmaps.png``: truth, prediction and error of one test trajectory of every equation, from trained runs;
+* ``error_over_time.png``: test error of every model against time, from the rows of finished cells.
+
+A run or a row that is not there leaves its place empty, and is named.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from absl import flags
+
+from ctfno_jax.data import equations
+from ctfno_jax.plotting import suite
+from ctfno_jax.predict import load_predictor
+from ctfno_jax.training.checkpoint import CheckpointError
+from experiments import common, field_run, files, tables
+from experiments.configs import pde as presets
+
+FLAGS = flags.FLAGS
+
+FIGURES = ("all", "heatmaps", "error_over_time")
+
+
+def heatmaps(runs: Path, sample: int) -> suite.Figure | None:
+    """One test trajectory of every equation for which a trained CTFNO is in ``runs``."""
+    panels = []
+    for dataset in presets.PROBLEMS:
+        workdir = runs / "pde" / dataset / "ctfno" / "seed0"
+        try:
+            predictor = load_predictor(workdir)
+        except CheckpointError as error:
+            print(f"left out: {error}")
+            continue
+        if predictor.config.dataset.data_file:
+            print(f"left out: {workdir} was trained on {predictor.config.dataset.data_file}, not on generated data")
+            continue
+        test = field_run.load(predictor.config).test
+        if not 0 <= sample < len(test):
+            raise ValueError(f"--sample must be between 0 and {len(test) - 1} for {dataset}, got {sample}")
+        u = predictor(test.u0[sample : sample + 1], test.times)[0]
+        equation = equations.EQUATIONS[dataset]
+        for channel, name in enumerate(equation.channels):
+            label = dataset if len(equation.channels) == 1 else f"{dataset}, {name}"
+            truth = test.u[sample, ..., channel]
+            panels.append(suite.Panel(label, truth, u[..., channel], test.times, equation.domain))
+    return suite.heatmap_rows(panels) if panels else None
+
+
+def error_over_time(results: Path, preset: str) -> suite.Figure | None:
+    """Test error of every model against time, the mean over seeds, one panel for each equation."""
+    rows = tables.read_rows(results / "pde", preset)
+    curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
+    for dataset in presets.PROBLEMS:
+        for model in presets.SURROGATES:
+            found = [r["metrics"] for r in tables.cell(rows, dataset, model)]
+            found = [m for m in found if "rmse_in_deviations_over_time" in m]
+            if not found:
+                print(f"left out: no row of {dataset} with {model} in {results / 'pde'}")
+                continue
+            mean = np.mean([m["rmse_in_deviations_over_time"] for m in found], axis=0)
+            curves.setdefault(dataset, {})[model] = (np.asarray(found[0]["times"]), mean)
+    return suite.error_curves(curves) if curves else None
+
+
+def main() -> None:
+    output = files.make_directory(FLAGS.output_dir)
+    if FLAGS.figure in ("all", "heatmaps"):
+        _write(output / "heatmaps.png", heatmaps(Path(FLAGS.runs), FLAGS.sample))
+    if FLAGS.figure in ("all", "error_over_time"):
+        _write(output / "error_over_time.png", error_over_time(Path(FLAGS.results_dir), FLAGS.preset))
+
+
+def _write(path: Path, figure: suite.Figure | None) -> None:
+    if figure is None:
+        raise ValueError(f"nothing to draw in {path}: train first, with python -m experiments.pde")
+    files.write_figure(path, figure)
+    print(path)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_enum("figure", "all", FIGURES, "which figure")
+    flags.DEFINE_string("runs", "runs", "folder with trained runs")
+    flags.DEFINE_string("results_dir", "results", "folder with the rows")
+    flags.DEFINE_string("output_dir", "results/figures", "where to write")
+    flags.DEFINE_integer("sample", 0, "test trajectory that is drawn")
+    flags.DEFINE_enum("preset", "default", common.PRESETS, "rows of this preset")
+    common.run_program(main)

@@ -1,0 +1,143 @@
+"""Prints the paper's tables from the rows of finished cells: ``python -m experiments.tables --table=pde``.
+
+Ours is the mean over the seeds present, with half the range between the best and the worst of them. A cell without a
+row stays empty, and so does a number that the paper does not print.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from experiments import common, paper_results
+from experiments.configs import pde as presets
+
+FLAGS = flags.FLAGS
+
+TABLES = ("pde", "ablation", "timing")
+FORMATS = ("text", "markdown")
+Row = dict[str, Any]
+
+
+def read_rows(directory: Path, preset: str) -> list[Row]:
+    """All rows of one experiment that are of a preset, in the order of their names."""
+    rows = []
+    for path in sorted(directory.glob("*.json")):
+        try:
+            row = json.loads(path.read_text())
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is not valid JSON: {error}; remove it and run its cell again") from error
+        if row.get("preset") == preset:
+            rows.append(row)
+    return rows
+
+
+def cell(rows: list[Row], dataset: str, model: str) -> list[Row]:
+    """The rows of one cell, one for each seed."""
+    return [row for row in rows if row["dataset"] == dataset and row["model"] == model]
+
+
+def spread(values: list[float], scale: float = 1.0) -> str:
+    """Mean and half the range, to four digits of the mean."""
+    if not values:
+        return ""
+    mean = scale * float(np.mean(values))
+    digits = max(0, 3 - int(np.floor(np.log10(mean)))) if mean > 0 else 4
+    text = f"{mean:.{digits}f}"
+    if len(values) > 1:
+        text += f" ± {scale * (max(values) - min(values)) / 2:.{digits}f}"
+    return text
+
+
+def cell_line(rows: list[Row], dataset: str, model: str) -> list[str]:
+    """One line of a table of test errors, all of them times 1e-2."""
+    found = cell(rows, dataset, model)
+    metric = paper_results.UNITS.get(dataset, "rmse")
+    paper = paper_results.paper_result("pde", dataset, model) or {}
+    between = f"{metric}_between_times"
+    ours = [row["metrics"][metric] for row in found]
+    ratio = f"{np.mean(ours) / paper['rmse']:.2f}" if ours and "rmse" in paper else ""
+    return [
+        model,
+        spread(ours, 100),
+        f"{100 * paper['rmse']:.4g}" if "rmse" in paper else "",
+        ratio,
+        spread([row["metrics"]["nrmse"] for row in found], 100),
+        spread([row["metrics"][between] for row in found if between in row["metrics"]], 100),
+        f"{found[0]['num_params']:,}" if found else "",
+        f"{np.mean([row['train_seconds'] for row in found]) / 60:.1f}" if found else "",
+        str(len(found)),
+    ]
+
+
+HEADER = ["model", "RMSE", "paper", "ratio", "nRMSE", "between times", "parameters", "minutes", "seeds"]
+
+
+def error_table(rows: list[Row], datasets: tuple[str, ...], models: tuple[str, ...], form: str) -> str:
+    """Test errors of every model, one block for each equation."""
+    blocks = []
+    for dataset in datasets:
+        unit = "in standard deviations" if dataset in paper_results.UNITS else "in physical units"
+        lines = [cell_line(rows, dataset, model) for model in models]
+        blocks.append(f"{dataset}: test errors x 1e-2, RMSE {unit}\n" + layout([HEADER, *lines], form))
+    return "\n\n".join(blocks)
+
+
+def timing_table(path: Path, form: str) -> str:
+    """Seconds of an epoch on heat, and their ratios to CTFNO."""
+    if not path.exists():
+        raise ValueError(f"there is no {path}; make it with python -m experiments.timing --heat_output={path}")
+    row = json.loads(path.read_text())
+    lines = [["model", "training s", "ratio", "paper", "inference s", "ratio", "paper", "parameters"]]
+    ctfno = row["models"]["ctfno"]
+    for model, numbers in row["models"].items():
+        paper = paper_results.TIMING.get(model, {})
+        line = [model]
+        for part in ("training", "inference"):
+            line += [
+                f"{numbers[part]:.1f}",
+                f"{numbers[part] / ctfno[part]:.2f}",
+                f"{paper[part]:g}" if part in paper else "",
+            ]
+        lines.append([*line, f"{numbers['num_params']:,}"])
+    samples, times, points = row["size"]
+    head = f"heat: one epoch, {samples} trajectories x {times} times x {points} points, batches of {row['batch_size']}"
+    return head + "\n" + layout(lines, form)
+
+
+def layout(lines: list[list[str]], form: str) -> str:
+    """Lines as aligned text or as Markdown; empty cells are marked in text."""
+    if form == "markdown":
+        head, *body = ["| " + " | ".join(line) + " |" for line in lines]
+        return "\n".join([head, "|" + "---|" * len(lines[0]), *body])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    marked = [[text or "-" for text in line] for line in lines]
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(line[1:], widths[1:], strict=True))])
+        for line in marked
+    )
+
+
+def main() -> None:
+    results = Path(FLAGS.results_dir)
+    if not results.is_dir():
+        raise ValueError(f"there is no folder {results}; --results_dir names the folder with the rows")
+    if FLAGS.table == "timing":
+        print(timing_table(results / "timing" / "heat.json", FLAGS.format))
+        return
+    rows = read_rows(results / "pde", FLAGS.preset)
+    if FLAGS.table == "pde":
+        print(error_table(rows, tuple(presets.PROBLEMS), presets.SURROGATES, FLAGS.format))
+        return
+    rows += read_rows(results / "ablation", FLAGS.preset)
+    print(error_table(rows, ("heat", "burgers"), ("ctfno", *presets.ABLATIONS), FLAGS.format))
+
+
+if __name__ == "__main__":
+    flags.DEFINE_enum("table", "pde", TABLES, "which table")
+    flags.DEFINE_string("results_dir", "results", "folder with the rows")
+    flags.DEFINE_enum("preset", "default", common.PRESETS, "rows of this preset")
+    flags.DEFINE_enum("format", "text", FORMATS, "how to print")
+    common.run_program(main)

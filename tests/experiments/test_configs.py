@@ -1,0 +1,99 @@
+"""Every cell of the tables: its settings hold together, and the paper's sizes have the paper's counts."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ctfno_jax import config as config_lib
+from ctfno_jax.data import equations
+from ctfno_jax.models import registry
+from ctfno_jax.models.ctfno import num_parameters
+from ctfno_jax.training import optimizers
+from experiments import common, field_run
+from experiments.configs import pde
+
+MODELS = (*pde.SURROGATES, *pde.ABLATIONS)
+EACH_DATASET = pytest.mark.parametrize("dataset", list(pde.PROBLEMS))
+
+
+def _times(problem):
+    return np.arange(1, problem.num_times + 1) * (problem.final_time / problem.num_times)
+
+
+@pytest.mark.parametrize(("dataset", "model", "preset"), list(itertools.product(pde.PROBLEMS, MODELS, common.PRESETS)))
+def test_every_cell_passes_the_rules_and_can_be_built(dataset, model, preset):
+    config = pde.pde_config(dataset, model, preset, 3)
+    assert config_lib.check(config) is config
+    assert (config.experiment, config.dataset.dataset, config.preset, config.seed) == ("pde", dataset, preset, 3)
+    assert type(config).from_json(config.to_json()) == config
+    module = registry.build_model(config.model.model, **config.model.model_fields)
+    assert module.out_channels == len(equations.EQUATIONS[dataset].channels)
+    optimizers.optimizer(config.optimizer, config.train.steps)
+    field_run._check_symmetries(config, equations.EQUATIONS[dataset])
+    field_run._check_times(module, _times(pde.PROBLEMS[dataset]))
+
+
+@EACH_DATASET
+def test_what_is_said_of_a_problem_is_what_its_generator_makes(dataset):
+    problem, equation = pde.PROBLEMS[dataset], equations.EQUATIONS[dataset]
+    options = equation.generate.__kwdefaults__
+    assert (problem.num_times, problem.final_time) == (options["num_times"], options["final_time"])
+    assert (problem.channels, problem.periodic) == (len(equation.channels), equation.periodic)
+
+
+@EACH_DATASET
+def test_all_models_of_an_equation_see_the_same_data(dataset):
+    for preset in ("default", "paper"):
+        assert {pde.pde_config(dataset, model, preset, 0).dataset.data_file for model in MODELS} == {""}
+        assert all(pde.pde_config(dataset, model, preset, 0).dataset == pde.PROBLEMS[dataset].data for model in MODELS)
+    quick = [dataclasses.replace(pde.pde_config(dataset, m, "quick", 0).dataset, data_options={}) for m in MODELS]
+    assert all(data == quick[0] for data in quick)
+    assert quick[0].num_train <= pde.PROBLEMS[dataset].data.num_train
+
+
+@EACH_DATASET
+def test_symmetries_in_use_are_symmetries_of_the_equation(dataset):
+    equation = equations.EQUATIONS[dataset]
+    for model in MODELS:
+        train = pde.pde_config(dataset, model, "default", 0).train
+        assert not train.sign_flips or equation.odd
+        assert not train.reflections or equation.reflection is not None
+        assert not train.translations or equation.periodic
+
+
+def test_an_ablation_is_trained_as_ctfno_is():
+    for dataset in pde.PROBLEMS:
+        ours = pde.pde_config(dataset, "ctfno", "default", 0)
+        for model in pde.ABLATIONS:
+            theirs = pde.pde_config(dataset, model, "default", 0, experiment="ablation")
+            assert (theirs.train, theirs.optimizer) == (ours.train, ours.optimizer)
+            assert theirs.experiment == "ablation"
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [("ctfno", 2_502_145), ("fno_rnn", 2_122_433), ("fno_2d", 12_590_561), ("pod_deeponet", 1_874_816)],
+)
+def test_the_paper_preset_has_the_counts_of_the_paper(model, count):
+    config = pde.pde_config("heat", model, "paper", 0)
+    module = registry.build_model(model, **config.model.model_fields)
+    u0, times = jax.ShapeDtypeStruct((1, 1024, 1), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.float32)
+    variables = jax.eval_shape(module.init, jax.random.key(0), u0, times)
+    assert num_parameters(variables["params"]) == count
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (("heet", "ctfno", "quick"), "unknown dataset 'heet'; known are heat, burgers, diffusion_sorption, navier"),
+        (("heat", "fno", "quick"), "there is no cell heat with fno; models are ctfno, fno_rnn, fno_2d, deeponet"),
+        (("heat", "ctfno", "fast"), "unknown preset 'fast'; known are quick, default, paper"),
+    ],
+)
+def test_unknown_names_list_the_known_ones(cell, message):
+    with pytest.raises(ValueError, match=message):
+        pde.pde_config(*cell, 0)

@@ -1,0 +1,408 @@
+"""Every model in a whole run: trained, interrupted, resumed, queried; and what a run refuses."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import jax
+import numpy as np
+import pytest
+from absl import flags
+from jax.experimental.compilation_cache import compilation_cache
+
+from ctfno_jax import config as config_lib
+from ctfno_jax import metrics, predict
+from ctfno_jax.data import pdebench, registry
+from ctfno_jax.models import registry as models
+from ctfno_jax.training import checkpoint, loop
+from experiments import ablation, cells, common, field_run, files
+from experiments.configs import pde as presets
+
+ROOT = Path(__file__).parents[2]
+
+FOURIER = {"width": 4, "modes": [4], "depth": 1}
+SINUSOIDS = {"time_features": 4, "time_channels": 3, "time_scale": 20.0}
+BRANCHES = {"width": 6, "depth": 1, "num_sensors": 32}
+FIELDS = {
+    "ctfno": {**FOURIER, "heads": 2, "time_width": 4, "time_features": 4, "time_scale": 20.0, "coordinates": False},
+    "fno_rnn": {**FOURIER, "head_width": 5, "time_step": 0.5, "num_times": 5},
+    "fno_2d": {**FOURIER, "modes": [4, 3], "head_width": 5, "final_time": 2.5, "num_times": 5},
+    "deeponet": BRANCHES,
+    "pod_deeponet": {**BRANCHES, "num_modes": 7},
+    "ablation_input": FOURIER,
+    "ablation_lifted": {**FOURIER, **SINUSOIDS},
+    "ablation_features": {**FOURIER, **SINUSOIDS},
+}
+OVERRIDES = {
+    "fno_rnn": {"window": 3, "times_per_step": 0, "shared_normalization": True},
+    "fno_2d": {"times_per_step": 0, "reflections": True},
+    "deeponet": {"translations": True, "sign_flips": True},
+    # What is not learned must come through weight decay and averaging too.
+    "pod_deeponet": {"translations": True, "average_decay": 0.9, "optimizer": "adamw", "weight_decay": 0.1},
+    "ablation_features": {"shared_normalization": True, "random_starts": 0.5},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_device(tmp_path_factory):
+    """One device and compiled programs kept: what is tested here does not depend on devices, and runs come in pairs."""
+    options = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": 0,
+    }
+    before = {name: getattr(jax.config, name) for name in options}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+        patch.setenv("CTFNO_CACHE_DIR", str(tmp_path_factory.mktemp("data")))
+        patch.delenv("CTFNO_DATA_DIR", raising=False)
+        patch.setattr(files, "write_figure", lambda path, figure: None)  # pictures are looked at elsewhere, and slow
+        for values in (options, before):
+            for name, value in values.items():
+                jax.config.update(name, value)
+            compilation_cache.reset_cache()
+            if values is options:
+                yield
+
+
+def _config(model, **changes):
+    dataset = config_lib.DatasetConfig(
+        dataset="heat", num_train=20, num_validation=4, num_test=4, data_options={"num_points": 32, "num_times": 5}
+    )
+    train = config_lib.TrainConfig(
+        steps=4, batch_size=8, times_per_step=2, train_grid=0, steps_per_call=1, eval_every=2, keep_checkpoints=3
+    )
+    config = config_lib.ExperimentConfig(
+        preset="quick", dataset=dataset, model=config_lib.ModelConfig(model, FIELDS[model]), train=train
+    )
+    return config_lib.replace_fields(config, {**OVERRIDES.get(model, {}), **changes})
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder and the result of a run of a model; each is made once."""
+    done = {}
+
+    def run(model):
+        if model not in done:
+            workdir = tmp_path_factory.mktemp("runs") / model
+            done[model] = workdir, field_run.run(_config(model), workdir)
+        return done[model]
+
+    return run
+
+
+def _heat():
+    return registry.load_dataset("heat", num_train=20, num_validation=4, num_test=4, num_points=32, num_times=5)
+
+
+def _checkpoints(workdir):
+    with checkpoint.CheckpointStore(workdir / "checkpoints", keep_latest=3) as store:
+        return {step: store._read(step) for step in store.steps()}
+
+
+# --- every model ----------------------------------------------------------------------------------------------
+
+
+def test_the_table_above_has_every_model():
+    assert set(FIELDS) == set(models.model_names())
+
+
+@pytest.mark.parametrize("model", list(FIELDS))
+def test_every_model_is_trained_and_answers_as_its_result_says(finished, model):
+    workdir, result = finished(model)
+    assert (result["model"], result["steps"]) == (model, 4)
+    states = _checkpoints(workdir)
+    assert sorted(states) == [2, 4]
+    moved = [name for name in states[2].arrays if name.startswith("params/params/")
+             and not np.array_equal(states[2].arrays[name], states[4].arrays[name])]  # fmt: skip
+    assert moved
+    predictor, test = predict.load_predictor(workdir), _heat().test
+    u = predictor(test.u0, test.times)
+    assert u.shape == test.u.shape
+    assert metrics.rmse(u, test.u) == pytest.approx(result["metrics"]["rmse"], rel=1e-6)
+    assert result["num_params"] == sum(np.size(a) for a in jax.tree.leaves(predictor.params["params"]))
+    assert (predictor.first_time, predictor.description["final_time"]) == (0.5, 2.5)
+
+
+@pytest.mark.parametrize("model", ["fno_rnn", "fno_2d", "deeponet", "pod_deeponet", "ablation_features"])
+def test_every_kind_of_model_is_resumed_to_bitwise_the_same_end(finished, tmp_path, monkeypatch, capsys, model):
+    def interrupt(state, report):
+        if report.step == 3:  # one step after the last checkpoint
+            raise KeyboardInterrupt
+
+    original = loop.fit
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "fit", lambda *a, hooks, **k: original(*a, hooks=[*hooks, interrupt], **k))
+        with pytest.raises(KeyboardInterrupt):
+            field_run.run(_config(model), tmp_path / "run")
+    result = field_run.run(_config(model), tmp_path / "run", resume=True)
+    assert "resumed at step 2" in capsys.readouterr().out
+    ours, theirs = (_checkpoints(workdir)[4].arrays for workdir in (tmp_path / "run", finished(model)[0]))
+    assert set(ours) == set(theirs)
+    for name, array in theirs.items():
+        assert ours[name].tobytes() == array.tobytes(), name
+    assert result["metrics"]["rmse"] == finished(model)[1]["metrics"]["rmse"]
+
+
+# --- constants of a model -------------------------------------------------------------------------------------
+
+
+def test_constants_come_from_training_data_only(finished):
+    predictor = predict.load_predictor(finished("pod_deeponet")[0])
+    train = _heat().train
+    snapshots = predictor.normalization.outputs.normalize(train.u).reshape(-1, 32).astype(np.float64)
+    constants = predictor.params["constants"]["pod"]
+    np.testing.assert_allclose(constants["mean"][:, 0], snapshots.mean(0), atol=1e-5)
+    # The modes span what the leading singular vectors of the centred training solutions span.
+    _, _, rows = np.linalg.svd(snapshots - snapshots.mean(0), full_matrices=False)
+    modes, _ = np.linalg.qr(np.asarray(constants["basis"])[:, 0].astype(np.float64))
+    np.testing.assert_allclose(modes @ modes.T, rows[:7].T @ rows[:7], atol=1e-4)
+
+
+@pytest.mark.parametrize("of", ["params", "average"])
+def test_constants_are_the_same_in_every_checkpoint(finished, of):
+    workdir, _ = finished("pod_deeponet")
+    config = _config("pod_deeponet")
+    module = models.build_model("pod_deeponet", **config.model.model_fields)
+    train = _heat().train
+    statistics = predict.load_predictor(workdir).normalization
+    made = module.initialize_from_data({}, None, train.times, statistics.outputs.normalize(train.u))
+    for step, state in _checkpoints(workdir).items():
+        for name in ("mean", "basis"):
+            saved = state.arrays[f"{of}/constants/pod/{name}"]
+            np.testing.assert_array_equal(saved, made["constants"]["pod"][name], err_msg=f"{name} at step {step}")
+
+
+# --- times that a model does not know -------------------------------------------------------------------------
+
+ANYTIME = ("ctfno", "deeponet", "pod_deeponet", "ablation_input", "ablation_lifted", "ablation_features")
+
+
+@pytest.mark.parametrize("model", list(FIELDS))
+def test_errors_between_times_are_there_for_models_that_have_them(finished, model):
+    scores = finished(model)[1]["metrics"]
+    assert ("rmse_between_times" in scores) == (model in ANYTIME)
+    assert ("rmse_in_deviations_between_times" in scores) == (model in ANYTIME)
+    assert ("certified_lipschitz" in scores) == (model == "ctfno")
+
+
+def test_errors_at_and_between_times_are_in_the_same_deviations(finished):
+    scores = finished("ablation_features")[1]["metrics"]  # with statistics shared by inputs and outputs
+    at, between = (scores[f"rmse{where}"] / scores[f"rmse_in_deviations{where}"] for where in ("", "_between_times"))
+    assert between == pytest.approx(at, rel=1e-5)
+
+
+@pytest.mark.parametrize("model", ["fno_rnn", "fno_2d"])
+def test_models_on_a_grid_of_times_refuse_others(finished, model):
+    predictor = predict.load_predictor(finished(model)[0])
+    u0 = _heat().test.u0
+    for times in ([0.5, 0.6], [3.0], np.asarray([[0.5], [1.0], [1.1], [2.0]])):
+        with pytest.raises(ValueError, match=rf"{model} answers only at multiples of 0\.5 .*up to 2\.5, got") as caught:
+            predictor(u0, times)
+        assert "\n" not in str(caught.value)
+    own = predictor(u0, np.asarray([[0.5, 2.5], [1.0, 1.0], [2.0, 0.5], [1.5, 1.5]]))
+    np.testing.assert_allclose(own[2:3, :1], predictor(u0[2:3], [2.0]), atol=1e-5)
+
+
+def _query(workdir, tmp_path):
+    np.save(tmp_path / "u0.npy", _heat().test.u0)
+    command = [sys.executable, "-m", "experiments.predict", f"--workdir={workdir}", f"--input={tmp_path / 'u0.npy'}",
+               "--times=0.5,0.75", f"--output={tmp_path / 'u.npz'}"]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_the_prediction_program_refuses_them_in_one_line(finished, tmp_path):
+    done = _query(finished("fno_rnn")[0], tmp_path)
+    assert done.returncode == 1
+    assert [line for line in done.stderr.splitlines() if line.strip()] == [
+        "error: fno_rnn answers only at multiples of 0.5 up to 2.5, got 0.75; train ctfno for other times"
+    ]
+    assert not (tmp_path / "u.npz").exists()
+
+
+def test_the_prediction_program_answers_with_ctfno(finished, tmp_path):
+    done = _query(finished("ctfno")[0], tmp_path)
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "u.npz") as found:
+        assert found["u"].shape == (4, 2, 32, 1)
+
+
+# --- what is refused ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dataset", "symmetry"),
+    [
+        ("burgers", "sign_flips"),
+        ("navier_stokes", "sign_flips"),
+        ("diffusion_sorption", "translations"),
+        ("diffusion_sorption", "reflections"),
+    ],
+)
+def test_symmetries_that_an_equation_lacks_are_refused_before_data_are_made(tmp_path, monkeypatch, dataset, symmetry):
+    monkeypatch.setattr(field_run, "load", lambda *_: pytest.fail("data were made"))
+    config = config_lib.replace_fields(_config("ctfno"), {symmetry: True})
+    config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, dataset=dataset))
+    with pytest.raises(config_lib.ConfigError, match=f"{dataset} does not have the symmetry of {symmetry}; remove it"):
+        field_run.run(config, tmp_path / "run")
+
+
+def test_a_window_is_for_models_that_step_through_time(tmp_path):
+    config = _config("ctfno", window=3, shared_normalization=True)
+    with pytest.raises(config_lib.ConfigError, match="window=3 is for models that step through time; ctfno does not"):
+        field_run.run(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_window_longer_than_the_data_is_refused(tmp_path):
+    with pytest.raises(config_lib.ConfigError, match="window=6 exceeds the 5 times of the data"):
+        field_run.run(_config("fno_rnn", window=6), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        ("fno_rnn", {"time_step": 0.3}),
+        ("fno_rnn", {"num_times": 4}),
+        ("fno_rnn", {"time_step": 0.25, "num_times": 10}),  # on the grid, but a step of the window is another one
+        ("fno_2d", {"final_time": 2.0}),
+        ("fno_2d", {"num_times": 4}),
+        ("pod_deeponet", {"basis": "space_time", "num_times": 4}),
+    ],
+)
+def test_a_model_of_other_times_than_the_data_is_refused(tmp_path, model, fields):
+    config = _config(model, model_fields={**FIELDS[model], **fields})
+    with pytest.raises(config_lib.ConfigError, match="does not fit the times of the data"):
+        field_run.run(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+# --- files of data, several channels --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def training_flags(monkeypatch):
+    """Gives the training programs these flags, without a new process."""
+
+    def parse(*arguments, names=(*presets.SURROGATES, *presets.ABLATIONS)):
+        values = flags.FlagValues()
+        with monkeypatch.context() as patch:
+            for kind in ("string", "boolean", "integer", "float", "enum", "multi_string"):
+                define = getattr(flags, f"DEFINE_{kind}")
+                patch.setattr(
+                    common.flags, f"DEFINE_{kind}", lambda *a, define=define, **k: define(*a, flag_values=values, **k)
+                )
+            common.define_training_flags(tuple(presets.PROBLEMS), names)
+        for module in (common, cells, ablation):
+            monkeypatch.setattr(module, "FLAGS", values)
+        values(["program", *arguments])
+
+    return parse
+
+
+SIZES = ["--width=4", "--modes=4", "--depth=1", "--num_train=20", "--num_validation=4", "--num_test=3",
+         "--train_grid=16", "--steps=2", "--steps_per_call=1", "--eval_every=1", "--batch_size=8",
+         "--times_per_step=2"]  # fmt: skip
+FLOW = ["--dataset=navier_stokes", *SIZES, "--heads=2", "--time_width=4", "--time_features=4"]
+
+
+@pytest.fixture(scope="module")
+def flow_file(tmp_path_factory):
+    """Smooth fields of three very different scales in the layout of PDEBench: 24 samples, 11 instants, 32 points."""
+    path = tmp_path_factory.mktemp("pdebench") / pdebench.FILES["navier_stokes"]
+    rng = np.random.default_rng(0)
+    x = 2 * np.pi * np.arange(32) / 32
+    with h5py.File(path, "w") as file:
+        for name, scale, mean in (("density", 0.1, 5.0), ("pressure", 30.0, 100.0), ("Vx", 1.0, 0.0)):
+            phase = rng.uniform(0, 2 * np.pi, (24, 1, 1)) + 0.3 * np.arange(11)[:, None]
+            file[name] = (mean + scale * np.sin(x + phase)).astype(np.float32)
+        file["t-coordinate"] = 0.1 * np.arange(12, dtype=np.float32)
+    return path
+
+
+def test_a_run_reads_a_file_of_pdebench_and_reports_channel_by_channel(training_flags, flow_file, tmp_path, capsys):
+    workdir = tmp_path / "run"
+    given = [*FLOW, f"--workdir={workdir}", f"--data_dir={flow_file.parent}"]
+    training_flags(*given)
+    cells.run_cell(presets.pde_config)
+    result = json.loads((workdir / "result.json").read_text())
+    assert result["source"] == flow_file.name
+    assert f"navier_stokes, {flow_file.name}: " in capsys.readouterr().out
+    _check_channels(result["metrics"], workdir, flow_file)
+
+    # The folder is not part of the config: a file that has moved is still the same run.
+    assert config_lib.ExperimentConfig.load(workdir / "config.json").dataset.data_file == flow_file.name
+    (workdir / "result.json").unlink()
+    training_flags(*given[:-1], "--resume")
+    with pytest.raises(config_lib.ConfigError, match=rf"belongs to another config .*data_file is '{flow_file.name}'"):
+        cells.run_cell(presets.pde_config)
+    config = config_lib.ExperimentConfig.load(workdir / "config.json")
+    with pytest.raises(config_lib.ConfigError, match=f"the config reads {flow_file.name}, but None was given"):
+        field_run.run(config, workdir, resume=True)
+
+
+def _check_channels(scores, workdir, path):
+    data = registry.load_dataset("navier_stokes", num_train=20, num_validation=4, num_test=3, data_file=path)
+    names = ("density", "pressure", "velocity")
+    by_channel = np.asarray([scores[f"rmse_{name}"] for name in names])
+    assert scores["rmse"] == pytest.approx(np.sqrt(np.mean(by_channel**2)), rel=1e-6)
+    deviation = data.train.u.astype(np.float64).std((0, 1, 2))
+    in_deviations = np.asarray([scores[f"rmse_in_deviations_{name}"] for name in names])
+    np.testing.assert_allclose(in_deviations, by_channel / deviation, rtol=1e-4)
+    assert scores["rmse_in_deviations"] == pytest.approx(np.sqrt(np.mean(in_deviations**2)), rel=1e-4)
+    # The pressure is a hundred times the others: a metric that it does not rule is in deviations.
+    predictor = predict.load_predictor(workdir)
+    coarse, std = data.validation.coarsen(16), np.asarray(predictor.normalization.outputs.std)
+    u = predictor(coarse.u0, coarse.times)
+    assert scores[checkpoint.METRIC] == pytest.approx(metrics.rmse(u / std, coarse.u / std), rel=1e-4)
+    assert predictor.normalization.inputs.mean[2] == 0  # turned round by the reflections in use
+
+
+def test_a_data_set_without_files_is_generated_whatever_the_folder(training_flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(field_run, "run", lambda config, workdir, **_: {"config": config})
+    monkeypatch.setattr(field_run, "summary", lambda result, workdir: result["config"].dataset.data_file)
+    training_flags("--dataset=heat", *SIZES, f"--workdir={tmp_path}", f"--data_dir={tmp_path}")
+    cells.run_cell(presets.pde_config)
+    assert "note: heat is generated; nothing is read from --data_dir" in capsys.readouterr().out
+
+
+def test_a_folder_without_the_file_says_where_it_comes_from(training_flags, tmp_path):
+    training_flags(*FLOW, f"--workdir={tmp_path / 'run'}", f"--data_dir={tmp_path}")
+    with pytest.raises(ValueError, match=r"is neither in .*doi:10\.18419/darus-2986; without --data_dir the data is"):
+        cells.run_cell(presets.pde_config)
+    assert not (tmp_path / "run").exists()
+
+
+# --- the ablations --------------------------------------------------------------------------------------------
+
+ABLATION_NAMES = ("all", *presets.ABLATIONS)
+
+
+def test_all_ablations_do_not_fit_into_one_folder(training_flags, tmp_path):
+    training_flags("--model=all", f"--workdir={tmp_path / 'run'}", names=ABLATION_NAMES)
+    with pytest.raises(ValueError, match="--workdir is the folder of one run; choose one with --model, or leave it"):
+        ablation.main()
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_ablation_is_trained(training_flags, tmp_path):
+    training_flags("--model=ablation_input", f"--workdir={tmp_path / 'run'}", "--data_option=num_points=32",
+                   "--data_option=num_times=5", *SIZES, names=ABLATION_NAMES)  # fmt: skip
+    ablation.main()
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["experiment"], result["model"], result["steps"]) == ("ablation", "ablation_input", 2)
+
+
+def test_all_ablations_are_run_in_turn_each_in_its_own_folder(training_flags, monkeypatch):
+    seen = []
+    monkeypatch.setattr(field_run, "run", lambda config, workdir, **_: seen.append((config.model.model, workdir)))
+    monkeypatch.setattr(field_run, "summary", lambda result, workdir: "")
+    training_flags("--model=all", "--preset=quick", names=ABLATION_NAMES)
+    ablation.main()
+    assert seen == [(name, Path("runs/ablation/heat") / name / "seed0") for name in presets.ABLATIONS]
