@@ -13,6 +13,8 @@ from jaxtyping import Float
 
 from ctfno_jax.certify import certify
 from ctfno_jax.config import ExperimentConfig, from_dict
+from ctfno_jax.data import equations
+from ctfno_jax.data.frames import FlowFrame
 from ctfno_jax.data.normalization import Normalization
 from ctfno_jax.models.ctfno import CTFNO, check_times
 from ctfno_jax.models.registry import build_model
@@ -31,7 +33,7 @@ class Predictor:
       model: the module.
       params: its variables.
       normalization: statistics of the training data.
-      in_channels: channels that ``u0`` must have.
+      in_channels: channels that the model reads.
       description: the JSON that was saved with the checkpoint, with the config of the run.
     """
 
@@ -40,6 +42,11 @@ class Predictor:
     normalization: Normalization
     in_channels: int
     description: dict[str, Any]
+
+    @property
+    def state_channels(self) -> int:
+        """Channels that a state has; the model may read more, see :mod:`ctfno_jax.data.frames`."""
+        return self.description.get("state_channels", self.in_channels)
 
     @property
     def first_time(self) -> float:
@@ -55,13 +62,22 @@ class Predictor:
         u0 = self._check_states(u0)
         times = np.asarray(times, np.float32)
         check_times(times)
-        problem = unanswerable(self.model, times)
-        if problem is not None:
-            raise ValueError(problem)
         if times.ndim == 2 and len(times) != len(u0):
             raise ValueError(
                 f"times must have shape (time,) or (batch, time) with batch={len(u0)}, got shape {times.shape}"
             )
+        frame = frame_of(self.config)
+        if frame is None:
+            return self._solve(u0, times)
+        placement = frame.place(u0)
+        u = self._solve(frame.enter_state(u0, placement), frame.enter_times(times, placement))
+        return frame.leave(u, times, placement)
+
+    def _solve(self, u0: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """States and times as the model sees them, in physical units of that frame."""
+        problem = unanswerable(self.model, times)
+        if problem is not None:
+            raise ValueError(problem)
         a = self.normalization.inputs.normalize(u0).astype(np.float32)
         # Models on a grid of times compute all of them, whatever is asked.
         num_times = max(times.shape[-1], getattr(self.model, "num_times", 0))
@@ -77,13 +93,19 @@ class Predictor:
         """Certified bound, in physical units, on the growth of an L2 error in ``u0``; CTFNO only."""
         if not isinstance(self.model, CTFNO):
             raise ValueError(f"only CTFNO has a certificate, this run is a {type(self.model).__name__}")
+        self._refuse_frame("certificate")
         units = max(self.normalization.outputs.std) / min(self.normalization.inputs.std)
         return certify(self.model, self.params, times).lipschitz * units
 
     def apply(self, params: Params, u0: Any, times: Any) -> Any:
         """The same function in physical units for JAX to transform: no checks, no chunks, parameters as an argument."""
+        self._refuse_frame("form for JAX to transform")
         u = self.model.apply(params, self.normalization.inputs.normalize(u0), times)
         return self.normalization.outputs.denormalize(u)
+
+    def _refuse_frame(self, what: str) -> None:
+        if self.config.train.frame:
+            raise ValueError(f"a run in the {self.config.train.frame} frame has no {what}: the frame depends on u0")
 
     @functools.cached_property
     def _apply(self):
@@ -93,9 +115,9 @@ class Predictor:
         u0 = np.asarray(u0)
         if u0.dtype.kind not in "fiu":
             raise ValueError(f"u0 must be an array of real numbers, got dtype {u0.dtype}")
-        if u0.ndim < 3 or u0.shape[-1] != self.in_channels or u0.shape[0] == 0:
+        if u0.ndim < 3 or u0.shape[-1] != self.state_channels or u0.shape[0] == 0:
             raise ValueError(
-                f"u0 must have shape (batch, *space, channels) with {self.in_channels} channels, got {u0.shape}"
+                f"u0 must have shape (batch, *space, channels) with {self.state_channels} channels, got {u0.shape}"
             )
         if not np.all(np.isfinite(u0)):
             raise ValueError("u0 contains values that are not finite")
@@ -108,8 +130,20 @@ def unanswerable(model: nn.Module, times: np.ndarray) -> str | None:
     return None if answerable is None else answerable(np.asarray(times))
 
 
+def frame_of(config: ExperimentConfig) -> FlowFrame | None:
+    """The frame in which a run sees its flows, if it has one of its own."""
+    if not config.train.frame:
+        return None
+    law = config.dataset.data_options.get("viscous_law", "kinematic")
+    return FlowFrame(config.train.frame, equations.EQUATIONS[config.dataset.dataset].length, str(law))
+
+
 def describe_run(
-    config: ExperimentConfig, normalization: Normalization, u0_shape: tuple[int, ...], times: np.ndarray
+    config: ExperimentConfig,
+    normalization: Normalization,
+    u0_shape: tuple[int, ...],
+    times: np.ndarray,
+    state_channels: int,
 ) -> dict[str, Any]:
     """What a checkpoint must carry for :func:`load_predictor` to rebuild the run."""
     return {
@@ -117,6 +151,7 @@ def describe_run(
         "normalization": normalization.to_dict(),
         "grid": list(u0_shape[1:-1]),
         "in_channels": u0_shape[-1],
+        "state_channels": state_channels,
         "first_time": float(times.min()),
         "final_time": float(times.max()),
     }

@@ -16,6 +16,7 @@ from ctfno_jax import metrics, pdebench_metrics, predict
 from ctfno_jax.certify import measured_gain
 from ctfno_jax.config import ConfigError, ExperimentConfig
 from ctfno_jax.data import batching, equations, fields, normalization, registry
+from ctfno_jax.data.frames import FlowFrame
 from ctfno_jax.models import ctfno
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.plotting import fields as plots
@@ -95,21 +96,29 @@ def run(
                 f"{name}={getattr(config.train, name)} exceeds the {len(data.train.times)} times of the data; "
                 "use 0 for all of them"
             )
-    statistics = _statistics(config, equation, data.train)
+    train, validation = data.train, data.validation
+    frame = predict.frame_of(config)
+    if frame is not None:
+        train, validation = frame.enter(train), frame.enter(validation)
+    statistics = _statistics(config, equation, train)
     model = build_model(config.model.model, **config.model.model_fields)
-    _check_times(model, data.train.times)
+    _check_times(model, train.times)
     _check_window(config, model, data.train.times)
-    train_set, training_model = _coarse(data.train, config.train.train_grid), model
+    train_set, training_model = _coarse(train, config.train.train_grid), model
     if config.train.train_times:
         if not hasattr(model, "resampled"):
             raise ConfigError(f"train_times is for fno_2d; {config.model.model} reads single times, see times_per_step")
         train_set = train_set.thin(config.train.train_times)
         training_model = model.resampled(config.train.train_times)
-    arrays = sharding.replicate(_to_device(train_set, statistics), devices)
+    weight = None if frame is None else _weights(frame, data.train, data.train, statistics)
+    arrays = sharding.replicate(_to_device(train_set, statistics, weight), devices)
     optimizer = optimizers.optimizer(config.optimizer, config.train.steps)
     state = _initial_state(config, training_model, optimizer, arrays)
     multi_step = _multi_step(config, training_model, optimizer, parallel, devices)
-    evaluate = _validator(model, _coarse(data.validation, config.train.train_grid), statistics)
+    evaluate = _validator(
+        model, _coarse(validation, config.train.train_grid), statistics,
+        None if frame is None else _weights(frame, data.validation, data.train, statistics),
+    )  # fmt: skip
     num_params = ctfno.num_parameters(state.params["params"])
     print(
         f"{config.model.model}: {num_params:,} parameters; {len(train_set)} trajectories "
@@ -117,8 +126,8 @@ def run(
         flush=True,
     )
     # A model that cannot answer on the grid of the test set says so now, not after the training.
-    jax.eval_shape(model.apply, state.params, data.test.u0[:1], data.test.times)
-    description = predict.describe_run(config, statistics, arrays.u0.shape, train_set.times)
+    jax.eval_shape(model.apply, state.params, train.u0[:1], train.select(slice(1)).times)
+    description = predict.describe_run(config, statistics, arrays.u0.shape, data.train.times, data.train.u0.shape[-1])
     # Only now, with every setting obeyed so far, does the folder become this run's.
     files.write_text(workdir / "config.json", config.to_json())
     with checkpoint.CheckpointStore(workdir / "checkpoints", keep_latest=config.train.keep_checkpoints) as store:
@@ -159,6 +168,7 @@ def _check_symmetries(config: ExperimentConfig, equation: equations.Equation) ->
         "sign_flips": equation.odd,
         "reflections": equation.reflection is not None,
         "translations": equation.periodic,
+        "frame": equation.galilean,
     }
     for name, there in has.items():
         if getattr(config.train, name) and not there:
@@ -198,11 +208,22 @@ def _coarse(trajectories: fields.Trajectories, grid: int) -> fields.Trajectories
     return trajectories.coarsen(grid) if grid else trajectories
 
 
-def _to_device(trajectories: fields.Trajectories, statistics: normalization.Normalization) -> batching.FieldArrays:
+def _weights(
+    frame: FlowFrame, flows: fields.Trajectories, train: fields.Trajectories, statistics: normalization.Normalization
+) -> np.ndarray:
+    """What an error in a frame counts outside of it, in standard deviations of the training data there."""
+    inside = frame.place(flows.u0).units * np.asarray(statistics.outputs.std)
+    return (inside / np.asarray(normalization.channel_statistics(train.u).std)).astype(np.float32)
+
+
+def _to_device(
+    trajectories: fields.Trajectories, statistics: normalization.Normalization, weight: np.ndarray | None = None
+) -> batching.FieldArrays:
     return batching.FieldArrays(
         u0=jnp.asarray(statistics.inputs.normalize(trajectories.u0)),
         times=jnp.asarray(trajectories.times),
         u=jnp.asarray(statistics.outputs.normalize(trajectories.u)),
+        weight=None if weight is None else jnp.asarray(weight),
     )
 
 
@@ -243,19 +264,23 @@ def _multi_step(config: ExperimentConfig, model: Any, optimizer: Any, parallel: 
     return sharding.make_multi_step(step_fn, sample_fn, train.steps_per_call, parallel=parallel, devices=devices)
 
 
-def _validator(model: Any, validation: fields.Trajectories, statistics: normalization.Normalization) -> loop.Evaluate:
+def _validator(
+    model: Any, validation: fields.Trajectories, statistics: normalization.Normalization, weight: np.ndarray | None
+) -> loop.Evaluate:
     apply_fn = jax.jit(model.apply)
     u0, times = jnp.asarray(statistics.inputs.normalize(validation.u0)), jnp.asarray(validation.times)
 
     target = statistics.outputs.normalize(validation.u)
     # In units of the deviation, so that every channel counts alike; with one channel, in the channel's own.
-    units = statistics.outputs.std[0] if len(statistics.outputs.std) == 1 else 1.0
+    units = np.float32(statistics.outputs.std[0] if len(statistics.outputs.std) == 1 else 1.0)
+    if weight is not None:
+        units = weight[:, None, None]
 
     def evaluate(params: Any) -> dict[str, float]:
         u = np.asarray(apply_fn(params, u0, times))
         physical = statistics.outputs.denormalize(u)
         return {
-            checkpoint.METRIC: units * metrics.rmse(u, target),
+            checkpoint.METRIC: metrics.rmse(units * u, units * target),
             "validation_nrmse": metrics.nrmse(physical, validation.u),
         }
 
@@ -325,7 +350,7 @@ def _finish(
         "evaluation_seconds": round(seconds, 2),
     }
     scores.update(_between_times(config, predictor, data, data_file))
-    scores.update(_stability(workdir, predictor, data))
+    scores.update(_stability(config, workdir, predictor, data))
     title = f"{config.dataset.dataset}: {config.model.model}, first test trajectory"
     figure = plots.heatmaps(
         data.test.u[0, ..., 0], u[0, ..., 0], data.test.times, title=title,
@@ -337,6 +362,7 @@ def _finish(
         "experiment": config.experiment,
         "dataset": config.dataset.dataset,
         "source": data.source,
+        "data": {name: float(f"{value:.6g}") for name, value in data.info.items()},
         "model": config.model.model,
         "preset": config.preset,
         "seed": config.seed,
@@ -369,8 +395,7 @@ def test_errors(u: np.ndarray, data: fields.FieldDataset) -> dict[str, Any]:
         for i, channel in enumerate(equation.channels):
             errors[f"rmse_{channel}"] = metrics.rmse(u[..., i], target[..., i])
             errors[f"rmse_in_deviations_{channel}"] = errors[f"rmse_{channel}"] / float(deviation[i])
-    length = equation.domain[1] - equation.domain[0]
-    errors["pdebench"] = pdebench_metrics.pdebench_errors(u, target, length=length)
+    errors["pdebench"] = pdebench_metrics.pdebench_errors(u, target, length=equation.length)
     over_time = metrics.rmse_over_time(u / deviation, target / deviation)
     errors["rmse_in_deviations_over_time"] = [float(f"{value:.4g}") for value in over_time]
     errors["times"] = [float(f"{t:.6g}") for t in data.test.times]
@@ -400,9 +425,11 @@ def _between_times(
     }
 
 
-def _stability(workdir: Path, predictor: predict.Predictor, data: fields.FieldDataset) -> dict[str, Any]:
+def _stability(
+    config: ExperimentConfig, workdir: Path, predictor: predict.Predictor, data: fields.FieldDataset
+) -> dict[str, Any]:
     """Certified growth of an input error, and growth measured at the first test state, over all times of the data."""
-    if not isinstance(predictor.model, ctfno.CTFNO):
+    if not isinstance(predictor.model, ctfno.CTFNO) or config.train.frame:
         return {}
     # Fifty times show the course of both; the power iteration at each takes most of a second.
     times = data.test.times[:: max(1, len(data.test.times) // 50)]

@@ -85,6 +85,22 @@ def error_table(rows: list[Row], datasets: tuple[str, ...], models: tuple[str, .
     return "\n\n".join(blocks)
 
 
+def overview(rows: list[Row], datasets: tuple[str, ...], models: tuple[str, ...], form: str) -> str:
+    """All equations and models in one table, as the paper prints it, with the paper's CTFNO below."""
+    lines = [["model", *datasets, "parameters"]]
+    for model in models:
+        cells = [cell(rows, dataset, model) for dataset in datasets]
+        errors = [
+            spread([row["metrics"][paper_results.UNITS.get(dataset, "rmse")] for row in found], 100)
+            for dataset, found in zip(datasets, cells, strict=True)
+        ]
+        counts = [row["num_params"] for found in cells for row in found]
+        lines.append([model, *errors, f"{counts[0]:,}" if counts else ""])
+    printed = [paper_results.paper_result("pde", dataset, "ctfno") or {} for dataset in datasets]
+    lines.append(["ctfno, paper", *(f"{100 * p['rmse']:.4g}" if "rmse" in p else "" for p in printed), ""])
+    return "test RMSE x 1e-2 (Navier-Stokes in standard deviations)\n" + layout(lines, form)
+
+
 def timing_table(path: Path, form: str) -> str:
     """Seconds of an epoch on heat, and their ratios to CTFNO."""
     if not path.exists():
@@ -108,10 +124,10 @@ def timing_table(path: Path, form: str) -> str:
 
 
 def layout(lines: list[list[str]], form: str) -> str:
-    """Lines as aligned text or as Markdown; empty cells are marked in text."""
+    """Lines as aligned text or as Markdown, which starts after an empty line; empty cells are marked in text."""
     if form == "markdown":
         head, *body = ["| " + " | ".join(line) + " |" for line in lines]
-        return "\n".join([head, "|" + "---|" * len(lines[0]), *body])
+        return "\n".join(["", head, "|" + "---|" * len(lines[0]), *body])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     marked = [[text or "-" for text in line] for line in lines]
     return "\n".join(
@@ -129,7 +145,9 @@ def main() -> None:
         return
     rows = read_rows(results / "pde", FLAGS.preset)
     if FLAGS.table == "pde":
-        print(error_table(rows, tuple(presets.PROBLEMS), presets.SURROGATES, FLAGS.format))
+        datasets = tuple(presets.PROBLEMS)
+        print(overview(rows, datasets, presets.SURROGATES, FLAGS.format) + "\n")
+        print(error_table(rows, datasets, presets.SURROGATES, FLAGS.format))
         return
     rows += read_rows(results / "ablation", FLAGS.preset)
     print(error_table(rows, ("heat", "burgers"), ("ctfno", *presets.ABLATIONS), FLAGS.format))

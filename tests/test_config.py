@@ -168,3 +168,9 @@ def test_solutions_may_be_initial_states_if_the_normalization_is_shared(tiny_con
 
 def test_a_config_error_is_a_value_error():
     assert issubclass(ConfigError, ValueError)
+
+
+@pytest.mark.parametrize("change", [{"window": 2}, {"random_starts": 0.5}, {}])
+def test_the_acoustic_frame_has_no_shared_times_or_statistics(tiny_config, change):
+    with pytest.raises(ConfigError, match="in the acoustic frame"):
+        config_lib.replace_fields(tiny_config, {"frame": "acoustic", "shared_normalization": True, **change})

@@ -15,19 +15,21 @@ from ctfno_jax.types import Key
 
 
 class FieldArrays(NamedTuple):
-    """Normalised trajectories on the device."""
+    """Normalised trajectories on the device; ``weight`` is what an error counts, one where it is None."""
 
     u0: Float[Array, "samples *space channels"]
-    times: Float[Array, " time"]
+    times: Float[Array, " time"] | Float[Array, "samples time"]
     u: Float[Array, "samples time *space out_channels"]
+    weight: Float[Array, "samples out_channels"] | None = None
 
 
 class Batch(NamedTuple):
-    """What one step reads: initial states, query times, solutions there."""
+    """What one step reads: initial states, query times, solutions there, and what an error in them counts."""
 
     u0: Float[Array, "batch *space channels"]
-    times: Float[Array, " time"]
+    times: Float[Array, " time"] | Float[Array, "batch time"]
     target: Float[Array, "batch time *space out_channels"]
+    weight: Float[Array, "batch #time *#space out_channels"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +96,8 @@ def sample(
         return jax.lax.dynamic_slice_in_dim(values, shard * local, local)
 
     index = mine(epoch_indices(order_key, step, data.u0.shape[0], sampling.batch_size))
+    if data.times.ndim == 2 and (sampling.window or sampling.random_starts):
+        raise ValueError("window and random_starts need times that all trajectories share")
     if sampling.window:
         starts = _window_starts(start_key, data, sampling)
         batch = _window(data, index, mine(starts), sampling.window)
@@ -110,14 +114,18 @@ def sample(
     if sampling.reflection is not None:
         flips = mine(jax.random.bernoulli(reflection_key, 0.5, (sampling.batch_size,)))
         batch = _reflect(batch, flips, sampling.reflection)
+    if data.weight is not None:
+        weight = data.weight[index]
+        batch = batch._replace(weight=weight.reshape(local, *[1] * (batch.target.ndim - 2), weight.shape[-1]))
     return batch
 
 
 def _from_initial_state(data: FieldArrays, index: Array, key: Key, times_per_step: int) -> Batch:
-    u0, times, u = data.u0[index], data.times, data.u[index]
+    u0, u = data.u0[index], data.u[index]
+    times = data.times if data.times.ndim == 1 else data.times[index]
     if times_per_step:
-        chosen = jax.random.choice(key, times.shape[0], (times_per_step,), replace=False)
-        times, u = times[chosen], u[:, chosen]
+        chosen = jax.random.choice(key, times.shape[-1], (times_per_step,), replace=False)
+        times, u = times[..., chosen], u[:, chosen]
     return Batch(u0, jnp.asarray(times), u)
 
 
@@ -165,7 +173,9 @@ def _reflect(batch: Batch, flips: Array, signs: tuple[float, ...]) -> Batch:
     """x -> -x on the periodic grid, where point 0 stays: index j goes to -j."""
 
     def mirrored(u: Array, axis: int) -> Array:
-        image = jnp.roll(jnp.flip(u, axis), 1, axis) * jnp.asarray(signs, u.dtype)
+        # Channels of the input besides those of the solution are constants, which stay.
+        signs_of_all = (*signs, *[1.0] * (u.shape[-1] - len(signs)))
+        image = jnp.roll(jnp.flip(u, axis), 1, axis) * jnp.asarray(signs_of_all, u.dtype)
         return jnp.where(flips.reshape(-1, *[1] * (u.ndim - 1)), image, u)
 
     return batch._replace(u0=mirrored(batch.u0, 1), target=mirrored(batch.target, 2))

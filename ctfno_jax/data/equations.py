@@ -29,6 +29,7 @@ class Equation:
       reflection: sign of each channel under x -> -x if that maps solutions to solutions, else None.
       odd: u -> -u maps solutions to solutions.
       periodic: translations map solutions to solutions.
+      galilean: so does a uniform velocity; the channels are those of ``frames``.
       chunk: samples that are made, and kept on disk, together; 0 where solving is faster than reading.
     """
 
@@ -38,7 +39,13 @@ class Equation:
     reflection: tuple[float, ...] | None = None
     odd: bool = False
     periodic: bool = True
+    galilean: bool = False
     chunk: int = 0
+
+    @property
+    def length(self) -> float:
+        """Length of the space interval."""
+        return self.domain[1] - self.domain[0]
 
 
 def heat_trajectories(
@@ -155,7 +162,7 @@ EQUATIONS: dict[str, Equation] = {
     "diffusion_sorption": Equation(diffusion_sorption_trajectories, periodic=False, chunk=100),
     "navier_stokes": Equation(
         navier_stokes_trajectories, domain=(-1.0, 1.0), channels=("density", "pressure", "velocity"),
-        reflection=(1.0, 1.0, -1.0), chunk=50,
+        reflection=(1.0, 1.0, -1.0), galilean=True, chunk=50,
     ),
 }  # fmt: skip
 

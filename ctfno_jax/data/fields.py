@@ -8,21 +8,22 @@ from jaxtyping import Float
 
 @dataclasses.dataclass(frozen=True)
 class Trajectories:
-    """Solutions of one equation at shared times.
+    """Solutions of one equation.
 
     Attributes:
       u0: initial states, ``(batch, *space, channels)``, float32, physical units.
-      times: query times, ``(time,)``, float32.
+      times: query times, ``(time,)`` for all or ``(batch, time)`` for each, float32.
       u: solutions at those times, ``(batch, time, *space, channels)``, float32.
     """
 
     u0: Float[np.ndarray, "batch *space channels"]
-    times: Float[np.ndarray, " time"]
+    times: Float[np.ndarray, " time"] | Float[np.ndarray, "batch time"]
     u: Float[np.ndarray, "batch time *space out_channels"]
 
     def __post_init__(self) -> None:
-        expected = (self.u0.shape[0], self.times.shape[0], *self.u0.shape[1:-1])
-        if self.times.ndim != 1 or self.u.shape[:-1] != expected:
+        expected = (self.u0.shape[0], self.num_times, *self.u0.shape[1:-1])
+        shared = self.times.ndim == 1
+        if not (shared or self.times.shape == expected[:2]) or self.u.shape[:-1] != expected:
             raise ValueError(
                 f"u must have shape (batch, time, *space, channels) = {(*expected, 'channels')} to agree with u0 "
                 f"{self.u0.shape} and times {self.times.shape}, got {self.u.shape}"
@@ -35,12 +36,17 @@ class Trajectories:
         return self.u0.shape[0]
 
     @property
+    def num_times(self) -> int:
+        return self.times.shape[-1] if self.times.ndim else 0
+
+    @property
     def grid(self) -> tuple[int, ...]:
         return self.u0.shape[1:-1]
 
     def select(self, index: np.ndarray | slice) -> "Trajectories":
         """The trajectories at ``index``."""
-        return Trajectories(self.u0[index], self.times, self.u[index])
+        times = self.times if self.times.ndim == 1 else self.times[index]
+        return Trajectories(self.u0[index], times, self.u[index])
 
     def coarsen(self, num_points: int) -> "Trajectories":
         """Every k-th grid point, so that each space axis has ``num_points``."""
@@ -53,11 +59,12 @@ class Trajectories:
 
     def thin(self, num_times: int) -> "Trajectories":
         """Every k-th time, the last one included, so that ``num_times`` are left."""
-        if num_times < 1 or len(self.times) % num_times:
-            divisors = [d for d in range(1, len(self.times) + 1) if len(self.times) % d == 0]
-            raise ValueError(f"{len(self.times)} times cannot be cut to {num_times}; use one of {divisors}")
-        kept = slice(len(self.times) // num_times - 1, None, len(self.times) // num_times)
-        return Trajectories(self.u0, self.times[kept], self.u[:, kept])
+        if num_times < 1 or self.num_times % num_times:
+            divisors = [d for d in range(1, self.num_times + 1) if self.num_times % d == 0]
+            raise ValueError(f"{self.num_times} times cannot be cut to {num_times}; use one of {divisors}")
+        every = self.num_times // num_times
+        kept = slice(every - 1, None, every)
+        return Trajectories(self.u0, self.times[..., kept], self.u[:, kept])
 
 
 @dataclasses.dataclass(frozen=True)

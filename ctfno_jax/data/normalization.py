@@ -66,5 +66,6 @@ def fit(train: fields.Trajectories, *, shared: bool = False, centred: tuple[bool
 
 
 def _centre(statistics: ChannelStatistics, centred: tuple[bool, ...]) -> ChannelStatistics:
-    mean = tuple(0.0 if zero else m for m, zero in zip(statistics.mean, centred, strict=True))
+    # An input may have further channels, which no symmetry turns round.
+    mean = tuple(0.0 if i < len(centred) and centred[i] else m for i, m in enumerate(statistics.mean))
     return ChannelStatistics(mean, statistics.std)

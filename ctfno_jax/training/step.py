@@ -52,10 +52,14 @@ def create_state(
 
 
 def make_loss(apply_fn: Apply, objective: Objective) -> Loss:
-    """Loss of a prediction for ``batch.u0`` at ``batch.times`` against ``batch.target``."""
+    """Loss of a prediction for ``batch.u0`` at ``batch.times`` against ``batch.target``, weighed as the batch says."""
 
     def loss(params: Params, batch: Any) -> Float[Array, ""]:
-        return objective(apply_fn(params, batch.u0, batch.times), batch.target)
+        prediction, target = apply_fn(params, batch.u0, batch.times), batch.target
+        weight = getattr(batch, "weight", None)
+        if weight is not None:
+            prediction, target = weight * prediction, weight * target
+        return objective(prediction, target)
 
     return loss
 

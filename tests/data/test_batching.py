@@ -43,7 +43,7 @@ def _draw(sampling: Sampling, data: batching.FieldArrays, shard, num_shards: int
 
 def _batches(sampling: Sampling, data: batching.FieldArrays | None = None) -> batching.Batch:
     """The batches of 60 steps, stacked along a first axis."""
-    return batching.Batch(*map(np.asarray, _draw(sampling, _data() if data is None else data, 0)))
+    return jax.tree.map(np.asarray, _draw(sampling, _data() if data is None else data, 0))
 
 
 def _sample(step, key_seed=0, **options):
@@ -101,8 +101,7 @@ EACH_SAMPLING = pytest.mark.parametrize("sampling", list(SAMPLINGS.values()), id
 def test_compiling_does_not_change_a_batch():
     sampling = SAMPLINGS["random starts"]
     eager = batching.sample(_data(), jax.random.key(0), jnp.asarray(7), sampling)
-    for a, b in zip(_batches(sampling), eager, strict=True):
-        np.testing.assert_array_equal(a[7], b)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[7], b), _batches(sampling), eager)
 
 
 @EACH_SAMPLING
@@ -269,3 +268,39 @@ def test_a_window_is_consecutive_frames_after_a_start_of_each_trajectory(samplin
 def test_a_window_of_all_times_is_the_whole_trajectory():
     for a, b in zip(_batches(Sampling(BATCH, window=NUM_TIMES)), _batches(Sampling(BATCH)), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+# --- times and weights of their own ---------------------------------------------------------------------------------
+
+
+def test_trajectories_with_times_of_their_own_keep_them_and_their_weights():
+    data = _data()
+    own_times = jnp.arange(NUM_SAMPLES)[:, None] * 100.0 + data.times
+    weight = jnp.arange(NUM_SAMPLES * NUM_CHANNELS, dtype=jnp.float32).reshape(NUM_SAMPLES, NUM_CHANNELS)
+    own = data._replace(times=own_times, weight=weight)
+    sampling = Sampling(BATCH, times_per_step=2)
+    shared, batch = (batching.sample(d, jax.random.key(0), jnp.asarray(3), sampling) for d in (data, own))
+    np.testing.assert_array_equal(batch.u0, shared.u0)
+    np.testing.assert_array_equal(batch.target, shared.target)
+    samples = _places(np.asarray(batch.u0))[0][:, 0, 0]
+    np.testing.assert_array_equal(batch.times, samples[:, None] * 100.0 + np.asarray(shared.times))
+    np.testing.assert_array_equal(batch.weight[:, 0, 0], weight[samples])
+    assert batch.weight.ndim == batch.target.ndim
+
+
+@pytest.mark.parametrize("options", [{"window": 2}, {"random_starts": 0.5, "times_per_step": 2}])
+def test_times_of_their_own_allow_no_other_starts(options):
+    data = _data()._replace(times=jnp.ones((NUM_SAMPLES, NUM_TIMES)))
+    with pytest.raises(ValueError, match="need times that all trajectories share"):
+        batching.sample(data, jax.random.key(0), jnp.asarray(0), Sampling(BATCH, **options))
+
+
+def test_a_reflection_leaves_further_channels_of_the_input_alone():
+    data = _data()
+    constant = jnp.broadcast_to(jnp.arange(NUM_SAMPLES, dtype=jnp.float32)[:, None, None], (NUM_SAMPLES, 6, 1))
+    more = data._replace(u0=jnp.concatenate([data.u0, constant], axis=-1))
+    sampling = Sampling(NUM_SAMPLES, reflection=SIGNS)
+    plain, batch = (batching.sample(d, jax.random.key(0), jnp.asarray(0), sampling) for d in (data, more))
+    np.testing.assert_array_equal(batch.u0[..., :3], plain.u0)
+    samples = _places(np.asarray(batch.u0[..., :3]))[0][:, 0, 0]
+    np.testing.assert_array_equal(batch.u0[..., 3], np.broadcast_to(samples[:, None], (NUM_SAMPLES, 6)))

@@ -86,3 +86,22 @@ def test_selecting_takes_states_and_solutions_of_the_same_trajectories():
     some = everything.select(np.asarray([4, 1]))
     np.testing.assert_array_equal(some.u0, everything.u0[[4, 1]])
     np.testing.assert_array_equal(some.u, everything.u[[4, 1]])
+
+
+def test_times_of_their_own_go_with_the_trajectories():
+    shared = _trajectories(num_samples=5, num_times=4)
+    own = fields.Trajectories(shared.u0, np.arange(20, dtype=np.float32).reshape(5, 4), shared.u)
+    np.testing.assert_array_equal(own.select(np.array([3, 0])).times, [[12, 13, 14, 15], [0, 1, 2, 3]])
+    np.testing.assert_array_equal(own.thin(2).times, own.times[:, 1::2])
+    np.testing.assert_array_equal(own.coarsen(12).times, own.times)
+    with pytest.raises(ValueError, match="to agree with u0"):
+        fields.Trajectories(shared.u0, own.times[:4], shared.u)
+
+
+def test_thinning_keeps_every_kth_time_and_the_last():
+    trajectories = _trajectories(num_times=6)
+    thin = trajectories.thin(2)
+    np.testing.assert_array_equal(thin.times, [3, 6])
+    np.testing.assert_array_equal(thin.u, trajectories.u[:, [2, 5]])
+    with pytest.raises(ValueError, match=r"6 times cannot be cut to 4; use one of \[1, 2, 3, 6\]"):
+        trajectories.thin(4)

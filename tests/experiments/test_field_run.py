@@ -89,8 +89,8 @@ def test_a_run_leaves_all_its_files(finished, tiny_config):
 def test_the_result_says_what_was_run_and_how_good_it_is(finished, tiny_config):
     _, result = finished
     keys = (
-        "experiment dataset source model preset seed num_params steps train_seconds train_grid metrics paper versions "
-        "devices"
+        "experiment dataset source data model preset seed num_params steps train_seconds train_grid metrics paper "
+        "versions devices"
     )
     assert set(result) == set(keys.split())
     assert result["source"] == "generated"

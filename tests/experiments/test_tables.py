@@ -98,7 +98,11 @@ def test_what_is_not_known_stays_empty(results, printed):
 
 
 def test_every_equation_and_every_model_has_its_line(results, printed):
-    blocks = printed(results_dir=results(_row())).split("\n\n")
+    overview, *blocks = printed(results_dir=results(_row())).split("\n\n")
+    lines = overview.splitlines()
+    assert lines[1].split() == ["model", *presets.PROBLEMS, "parameters"]
+    assert [line.split()[0] for line in lines[2:]] == [*presets.SURROGATES, "ctfno,"]
+    assert lines[-1].split()[2:4] == ["0.026", "1.952"]
     assert [block.split(":")[0] for block in blocks] == list(presets.PROBLEMS)
     for block in blocks:
         assert [line.split()[0] for line in block.splitlines()[2:]] == list(presets.SURROGATES)
@@ -116,8 +120,12 @@ def test_all_lines_of_a_markdown_table_have_as_many_columns(results, printed, ta
     (folder / "timing").mkdir()
     (folder / "timing" / "heat.json").write_text(json.dumps(TIMING))
     text = printed(results_dir=folder, format="markdown", table=table)
-    for block in text.split("\n\n"):
-        lines = [line for line in block.splitlines() if line.startswith("|")]
+    # A line of text, an empty line, a table: so that Markdown sees the table.
+    blocks = [block.splitlines() for block in text.strip().split("\n\n")]
+    assert len(blocks) % 2 == 0
+    for head, lines in zip(blocks[::2], blocks[1::2], strict=True):
+        assert len(head) == 1
+        assert not head[0].startswith("|")
         assert len(lines) > 3
         assert len({line.count("|") for line in lines}) == 1
 

@@ -12,6 +12,7 @@ from ctfno_jax.training import objectives, sharding
 from ctfno_jax.training import step as step_lib
 
 BATCH = 16
+SAMPLING = batching.Sampling(batch_size=BATCH, times_per_step=2, sign_flips=True)
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +36,7 @@ def _multi_step(model, num_steps, **options):
         return step_lib.train_step(state, batch, loss_fn=loss_fn, optimizer=optimizer, axis_name=sharding.AXIS)
 
     def sample_fn(data, state, shard, num_shards):
-        return batching.sample(
-            data, state.key, state.step, batch_size=BATCH, times_per_step=2, sign_flips=True, shard=shard,
-            num_shards=num_shards,
-        )  # fmt: skip
+        return batching.sample(data, state.key, state.step, SAMPLING, shard=shard, num_shards=num_shards)
 
     return sharding.make_multi_step(step_fn, sample_fn, num_steps, **options), optimizer
 
@@ -59,9 +57,7 @@ def _gradient_by_one_step(pieces, **options):
 def gradient_without_devices(pieces):
     """Straight from the whole batch, with no mapped axis at all."""
     model, data, params = pieces
-    batch = batching.sample(
-        data, jax.random.key(3), jnp.asarray(0), batch_size=BATCH, times_per_step=2, sign_flips=True
-    )
+    batch = batching.sample(data, jax.random.key(3), jnp.asarray(0), SAMPLING)
     loss_fn = step_lib.make_loss(model.apply, objectives.mse)
     loss, grads = jax.jit(jax.value_and_grad(loss_fn))(params, batch)
     return float(loss), jax.tree.map(np.asarray, grads)

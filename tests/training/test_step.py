@@ -109,3 +109,19 @@ def test_the_key_is_kept_as_integers_and_never_changes():
     state, _, _ = _run(2)
     np.testing.assert_array_equal(jax.random.key_data(state.key), jax.random.key_data(jax.random.key(7)))
     assert jnp.issubdtype(state.key_data.dtype, jnp.unsignedinteger)
+
+
+def test_a_weight_multiplies_errors():
+    class Weighted(NamedTuple):
+        u0: jax.Array
+        times: jax.Array
+        target: jax.Array
+        weight: jax.Array
+
+    plain = _batch()
+    weight = jnp.asarray([0.0, 1.0, 2.0]).reshape(3, 1, 1, 1)
+    params = {"w": jnp.asarray(1.5)}
+    error = np.asarray(_linear(params, plain.u0, plain.times) - plain.target)
+    loss = step_lib.make_loss(_linear, objectives.mse)(params, Weighted(*plain, weight))
+    expected = (np.square(error[1]).sum() + 4 * np.square(error[2]).sum()) / error.size
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
