@@ -49,11 +49,6 @@ class Predictor:
         return self.description.get("state_channels", self.in_channels)
 
     @property
-    def first_time(self) -> float:
-        """The first time of the training data."""
-        return self.description["first_time"]
-
-    @property
     def config(self) -> ExperimentConfig:
         return from_dict(ExperimentConfig, self.description["config"])
 
@@ -152,7 +147,6 @@ def describe_run(
         "grid": list(u0_shape[1:-1]),
         "in_channels": u0_shape[-1],
         "state_channels": state_channels,
-        "first_time": float(times.min()),
         "final_time": float(times.max()),
     }
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ctfno_jax import metrics, pdebench_metrics, predict
 from ctfno_jax.certify import measured_gain
-from ctfno_jax.config import ConfigError, ExperimentConfig
+from ctfno_jax.config import ConfigError, ExperimentConfig, from_dict
 from ctfno_jax.data import batching, equations, fields, normalization, registry
 from ctfno_jax.data.frames import FlowFrame
 from ctfno_jax.models import ctfno
@@ -294,7 +294,8 @@ def _restore(
     last = store.restore_last()
     if last is None:
         return state, 0.0
-    there, here = (_leaves(d["config"]) for d in (last.description, description))
+    # Settings that are newer than the checkpoint have their defaults in it.
+    there, here = (from_dict(ExperimentConfig, d["config"]).to_json() for d in (last.description, description))
     if there != here:
         raise ConfigError("the checkpoints in the workdir are of another config than its config.json")
     restored = jax.tree.map(jnp.asarray, checkpoint.unflatten(last.arrays, state))
@@ -410,7 +411,7 @@ def _between_times(
     options = dict(d.data_options)
     if options.get("num_times") == 1:
         return {}
-    grid_only = predict.unanswerable(predictor.model, 0.75 * predictor.first_time * np.ones(1))
+    grid_only = predict.unanswerable(predictor.model, 0.75 * data.test.times[:1])
     if grid_only is not None:
         return {}
     unseen = registry.load_between_times(

@@ -58,7 +58,10 @@ def cell_line(rows: list[Row], dataset: str, model: str) -> list[str]:
     paper = paper_results.paper_result("pde", dataset, model) or {}
     between = f"{metric}_between_times"
     ours = [row["metrics"][metric] for row in found]
-    ratio = f"{np.mean(ours) / paper['rmse']:.2f}" if ours and "rmse" in paper else ""
+    ratio = ""
+    if ours and "rmse" in paper:
+        value = np.mean(ours) / paper["rmse"]
+        ratio = f"{value:.2f}" if value >= 0.1 else f"{value:.1g}"
     return [
         model,
         spread(ours, 100),
