@@ -62,7 +62,10 @@ def heat_trajectories(
     num_times: int = 50,
     refinement: int = 1,
 ) -> Trajectories:
-    """Exact solutions of the heat equation from Gaussian random fields, on the periodic unit interval."""
+    """Exact solutions of the heat equation from Gaussian random fields, on the periodic unit interval.
+
+    There is no step that ``refinement`` could divide: it changes nothing here.
+    """
     _check_sizes(num_points, num_times, refinement)
     _check_positive(viscosity=viscosity, sigma=sigma, tau=tau, final_time=final_time)
     times = _times(final_time, num_times)
