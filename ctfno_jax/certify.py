@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ctfno_jax.models import ctfno
+from ctfno_jax.models import ctfno, inputs
 from ctfno_jax.ops import lipschitz, spectral
 from ctfno_jax.types import Apply, Params
 
@@ -86,7 +86,7 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
     times = jnp.atleast_1d(jnp.asarray(times, jnp.float32))
     if times.ndim != 1:
         raise ValueError(f"times must have shape (time,), got {times.shape}")
-    ctfno.check_times(times)
+    inputs.check_times(times)
     norm_fn = lipschitz.spectral_norm if exact else lipschitz.cheap_norm
     before, after = _pointwise_stages(model, params["params"])
     layers = model.apply(params, times, method=model.time_factors)

@@ -66,7 +66,7 @@ class TrainConfig:
     translations: bool = False  # random shifts of periodic fields; models without coordinates need none
     random_starts: float = 0.0  # probability of a step that starts from a later frame of its trajectories
     window: int = 0  # frames that a stepping model is rolled out over in training; 0 for the whole trajectory
-    frame: str = ""  # comoving or acoustic: learn flows in a frame of their own; empty for none
+    frame: str = ""  # comoving, particles or acoustic: learn flows in a frame of their own; empty for none
     shared_normalization: bool = False  # one set of statistics for initial states and solutions
     steps_per_call: int = 100  # steps in one compiled call
     eval_every: int = 500  # a multiple of steps_per_call
@@ -173,9 +173,9 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
         raise ConfigError("random_starts and window make initial states of solutions; they need shared_normalization")
     if train.random_starts and (train.window or not train.times_per_step):
         raise ConfigError("random_starts needs times_per_step of at least 1 and no window")
-    if train.frame == "acoustic" and (train.window or train.random_starts or train.shared_normalization):
+    if train.frame not in ("", "comoving") and (train.window or train.random_starts or train.shared_normalization):
         raise ConfigError(
-            "in the acoustic frame every flow has its own times: no window, random_starts or shared statistics"
+            f"in the {train.frame} frame solutions are no initial states: no window, random_starts or shared statistics"
         )
     if data.num_validation >= data.num_train:
         raise ConfigError(

@@ -16,7 +16,8 @@ from ctfno_jax.config import ExperimentConfig, from_dict
 from ctfno_jax.data import equations
 from ctfno_jax.data.frames import FlowFrame
 from ctfno_jax.data.normalization import Normalization
-from ctfno_jax.models.ctfno import CTFNO, check_times
+from ctfno_jax.models.ctfno import CTFNO
+from ctfno_jax.models.inputs import check_times
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.training import checkpoint
 from ctfno_jax.types import Params
@@ -65,7 +66,7 @@ class Predictor:
         if frame is None:
             return self._solve(u0, times)
         placement = frame.place(u0)
-        u = self._solve(frame.enter_state(u0, placement), frame.enter_times(times, placement))
+        u = self._solve(placement.state, frame.enter_times(times, placement))
         return frame.leave(u, times, placement)
 
     def _solve(self, u0: np.ndarray, times: np.ndarray) -> np.ndarray:

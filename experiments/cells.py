@@ -6,7 +6,7 @@ from pathlib import Path
 from absl import flags
 
 from ctfno_jax.data import registry
-from experiments import common, field_run, files
+from experiments import common, field_result, field_run, files
 
 FLAGS = flags.FLAGS
 
@@ -29,7 +29,7 @@ def run_cell(preset_config: common.PresetConfig, model: str | None = None) -> No
         row = field_run.row_path(FLAGS.results_dir, config)
     if row is not None and row.exists():
         print(f"{row} is there already; nothing to do")
-        print(field_run.summary(json.loads(row.read_text()), row.parent))
+        print(field_result.summary(json.loads(row.read_text()), row.parent))
         return
     if FLAGS.data_dir and data_file is None:
         print(f"note: {config.dataset.dataset} is generated; nothing is read from --data_dir")
@@ -40,4 +40,4 @@ def run_cell(preset_config: common.PresetConfig, model: str | None = None) -> No
     )  # fmt: skip
     if row is not None:
         files.write_json(row, result)
-    print(field_run.summary(result, workdir))
+    print(field_result.summary(result, workdir))

@@ -1,10 +1,8 @@
-"""One training run on a field data set, from config to result.json."""
+"""One training run on a field data set, from config to the best state; ``field_result`` judges that."""
 
 import dataclasses
 import json
-import platform
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ctfno_jax import metrics, pdebench_metrics, predict
-from ctfno_jax.certify import measured_gain
+from ctfno_jax import metrics, predict
 from ctfno_jax.config import ConfigError, ExperimentConfig, from_dict
 from ctfno_jax.data import batching, equations, fields, normalization, registry
 from ctfno_jax.data.frames import FlowFrame
 from ctfno_jax.models import ctfno
 from ctfno_jax.models.registry import build_model
-from ctfno_jax.plotting import fields as plots
 from ctfno_jax.training import checkpoint, loop, objectives, optimizers, sharding
 from ctfno_jax.training import step as step_lib
-from experiments import files, paper_results
+from experiments import field_result, files
 from experiments.progress import GenerationLine, ProgressLine, duration
 
 
@@ -90,35 +86,19 @@ def run(
     equation = equations.EQUATIONS[config.dataset.dataset]
     _check_symmetries(config, equation)
     data = load(config, data_file)
-    for name in ("times_per_step", "window"):
-        if getattr(config.train, name) > len(data.train.times):
-            raise ConfigError(
-                f"{name}={getattr(config.train, name)} exceeds the {len(data.train.times)} times of the data; "
-                "use 0 for all of them"
-            )
-    train, validation = data.train, data.validation
+    _check_counts(config, data.train.num_times)
     frame = predict.frame_of(config)
-    if frame is not None:
-        train, validation = frame.enter(train), frame.enter(validation)
+    train = data.train if frame is None else frame.enter(data.train)
     statistics = _statistics(config, equation, train)
     model = build_model(config.model.model, **config.model.model_fields)
     _check_times(model, train.times)
     _check_window(config, model, data.train.times)
-    train_set, training_model = _coarse(train, config.train.train_grid), model
-    if config.train.train_times:
-        if not hasattr(model, "resampled"):
-            raise ConfigError(f"train_times is for fno_2d; {config.model.model} reads single times, see times_per_step")
-        train_set = train_set.thin(config.train.train_times)
-        training_model = model.resampled(config.train.train_times)
-    weight = None if frame is None else _weights(frame, data.train, data.train, statistics)
-    arrays = sharding.replicate(_to_device(train_set, statistics, weight), devices)
+    train_set, training_model = _for_training(config, model, train)
+    arrays = sharding.replicate(_to_device(train_set, statistics, _weights(frame, data.train, statistics)), devices)
     optimizer = optimizers.optimizer(config.optimizer, config.train.steps)
     state = _initial_state(config, training_model, optimizer, arrays)
     multi_step = _multi_step(config, training_model, optimizer, parallel, devices)
-    evaluate = _validator(
-        model, _coarse(validation, config.train.train_grid), statistics,
-        None if frame is None else _weights(frame, data.validation, data.train, statistics),
-    )  # fmt: skip
+    evaluate = _validator(config, model, frame, data, statistics)
     num_params = ctfno.num_parameters(state.params["params"])
     print(
         f"{config.model.model}: {num_params:,} parameters; {len(train_set)} trajectories "
@@ -126,7 +106,9 @@ def run(
         flush=True,
     )
     # A model that cannot answer on the grid of the test set says so now, not after the training.
-    jax.eval_shape(model.apply, state.params, train.u0[:1], train.select(slice(1)).times)
+    jax.eval_shape(
+        model.apply, state.params, jnp.zeros((1, *data.train.grid, train.u0.shape[-1])), train.select(slice(1)).times
+    )
     description = predict.describe_run(config, statistics, arrays.u0.shape, data.train.times, data.train.u0.shape[-1])
     # Only now, with every setting obeyed so far, does the folder become this run's.
     files.write_text(workdir / "config.json", config.to_json())
@@ -147,7 +129,7 @@ def run(
         best, last = store.restore_best(), store.restore_last()
     assert best is not None
     assert last is not None
-    return _finish(config, workdir, data, best, last, num_params, data_file)
+    return field_result.finish(config, workdir, data, best, last, num_params, data_file)
 
 
 def load(config: ExperimentConfig, data_file: Path | None = None) -> fields.FieldDataset:
@@ -173,6 +155,14 @@ def _check_symmetries(config: ExperimentConfig, equation: equations.Equation) ->
     for name, there in has.items():
         if getattr(config.train, name) and not there:
             raise ConfigError(f"{config.dataset.dataset} does not have the symmetry of {name}; remove it")
+
+
+def _check_counts(config: ExperimentConfig, num_times: int) -> None:
+    for name in ("times_per_step", "window"):
+        if getattr(config.train, name) > num_times:
+            raise ConfigError(
+                f"{name}={getattr(config.train, name)} exceeds the {num_times} times of the data; use 0 for all of them"
+            )
 
 
 def _check_times(model: Any, times: np.ndarray) -> None:
@@ -208,11 +198,23 @@ def _coarse(trajectories: fields.Trajectories, grid: int) -> fields.Trajectories
     return trajectories.coarsen(grid) if grid else trajectories
 
 
+def _for_training(config: ExperimentConfig, model: Any, train: fields.Trajectories) -> tuple[fields.Trajectories, Any]:
+    """The training set on the grid and times of the training, and the model that fits them."""
+    train_set = _coarse(train, config.train.train_grid)
+    if not config.train.train_times:
+        return train_set, model
+    if not hasattr(model, "resampled"):
+        raise ConfigError(f"train_times is for fno_2d; {config.model.model} reads single times, see times_per_step")
+    return train_set.thin(config.train.train_times), model.resampled(config.train.train_times)
+
+
 def _weights(
-    frame: FlowFrame, flows: fields.Trajectories, train: fields.Trajectories, statistics: normalization.Normalization
-) -> np.ndarray:
+    frame: FlowFrame | None, train: fields.Trajectories, statistics: normalization.Normalization
+) -> np.ndarray | None:
     """What an error in a frame counts outside of it, in standard deviations of the training data there."""
-    inside = frame.place(flows.u0).units * np.asarray(statistics.outputs.std)
+    if frame is None:
+        return None
+    inside = frame.worth(frame.place(train.u0)) * np.asarray(statistics.outputs.std)
     return (inside / np.asarray(normalization.channel_statistics(train.u).std)).astype(np.float32)
 
 
@@ -248,7 +250,8 @@ def _multi_step(config: ExperimentConfig, model: Any, optimizer: Any, parallel: 
     equation = equations.EQUATIONS[config.dataset.dataset]
     sampling = batching.Sampling(
         batch_size=train.batch_size, times_per_step=train.times_per_step, random_starts=train.random_starts,
-        window=train.window, sign_flips=train.sign_flips, translations=train.translations,
+        window=train.window,
+        sign_flips=train.sign_flips, translations=train.translations,
         reflection=equation.reflection if train.reflections else None,
     )  # fmt: skip
 
@@ -265,23 +268,29 @@ def _multi_step(config: ExperimentConfig, model: Any, optimizer: Any, parallel: 
 
 
 def _validator(
-    model: Any, validation: fields.Trajectories, statistics: normalization.Normalization, weight: np.ndarray | None
-) -> loop.Evaluate:
+    config: ExperimentConfig, model: Any, frame: FlowFrame | None, data: fields.FieldDataset,
+    statistics: normalization.Normalization,
+) -> loop.Evaluate:  # fmt: skip
+    """Errors on the validation set as the test set will be judged: outside of any frame, but on the training grid."""
     apply_fn = jax.jit(model.apply)
-    u0, times = jnp.asarray(statistics.inputs.normalize(validation.u0)), jnp.asarray(validation.times)
-
-    target = statistics.outputs.normalize(validation.u)
+    flows = _coarse(data.validation, config.train.train_grid)
+    u0, times = flows.u0, flows.times
+    placement = None
+    if frame is not None:
+        placement = frame.place(u0)
+        u0, times = placement.state, frame.enter_times(times, placement)
+    u0, times = jnp.asarray(statistics.inputs.normalize(u0)), jnp.asarray(times)
     # In units of the deviation, so that every channel counts alike; with one channel, in the channel's own.
-    units = np.float32(statistics.outputs.std[0] if len(statistics.outputs.std) == 1 else 1.0)
-    if weight is not None:
-        units = weight[:, None, None]
+    deviation = np.asarray(normalization.channel_statistics(data.train.u).std, np.float32)
+    units = deviation if len(deviation) > 1 else np.float32(1)
 
     def evaluate(params: Any) -> dict[str, float]:
-        u = np.asarray(apply_fn(params, u0, times))
-        physical = statistics.outputs.denormalize(u)
+        u = statistics.outputs.denormalize(np.asarray(apply_fn(params, u0, times)))
+        if frame is not None and placement is not None:
+            u = frame.leave(u, flows.times, placement)
         return {
-            checkpoint.METRIC: metrics.rmse(units * u, units * target),
-            "validation_nrmse": metrics.nrmse(physical, validation.u),
+            checkpoint.METRIC: metrics.rmse(u / units, flows.u / units),
+            "validation_nrmse": metrics.nrmse(u, flows.u),
         }
 
     return evaluate
@@ -333,136 +342,3 @@ def _tensorboard_hook(workdir: Path) -> loop.Hook:
         writer.flush()
 
     return hook
-
-
-def _finish(
-    config: ExperimentConfig, workdir: Path, data: fields.FieldDataset, best: checkpoint.Checkpoint,
-    last: checkpoint.Checkpoint, num_params: int, data_file: Path | None,
-) -> dict[str, Any]:  # fmt: skip
-    """The best state on the test set: numbers, figures and result.json."""
-    predictor = predict.predictor_from_checkpoint(best)
-    start = time.perf_counter()
-    u = predictor(data.test.u0, data.test.times)
-    seconds = time.perf_counter() - start
-    scores = {
-        **test_errors(u, data),
-        checkpoint.METRIC: best.description["metrics"][checkpoint.METRIC],
-        "best_step": best.step,
-        "evaluation_seconds": round(seconds, 2),
-    }
-    scores.update(_between_times(config, predictor, data, data_file))
-    scores.update(_stability(config, workdir, predictor, data))
-    title = f"{config.dataset.dataset}: {config.model.model}, first test trajectory"
-    figure = plots.heatmaps(
-        data.test.u[0, ..., 0], u[0, ..., 0], data.test.times, title=title,
-        domain=equations.EQUATIONS[config.dataset.dataset].domain,
-    )  # fmt: skip
-    files.write_figure(workdir / "figures" / "heatmap.png", figure)
-    paper = paper_results.paper_result(config.experiment, config.dataset.dataset, config.model.model)
-    result = {
-        "experiment": config.experiment,
-        "dataset": config.dataset.dataset,
-        "source": data.source,
-        "data": {name: float(f"{value:.6g}") for name, value in data.info.items()},
-        "model": config.model.model,
-        "preset": config.preset,
-        "seed": config.seed,
-        "num_params": num_params,
-        "steps": last.step,
-        "train_seconds": round(float(last.description["train_seconds"]), 1),
-        "train_grid": config.train.train_grid or data.train.grid[0],
-        "metrics": scores,
-        "paper": paper,
-        "versions": {name: metadata.version(name) for name in ("jax", "flax", "optax", "orbax-checkpoint", "numpy")}
-        | {"python": platform.python_version()},
-        "devices": [f"{device.platform}:{device.device_kind}" for device in jax.local_devices()],
-    }
-    files.write_json(workdir / "result.json", result)
-    return result
-
-
-def test_errors(u: np.ndarray, data: fields.FieldDataset) -> dict[str, Any]:
-    """Errors on the test set: ours, by channel where there are several, over time, and as PDEBench reports them."""
-    equation = equations.EQUATIONS[data.name]
-    deviation = np.asarray(normalization.channel_statistics(data.train.u).std, np.float32)
-    target = data.test.u
-    errors: dict[str, Any] = {
-        "rmse": metrics.rmse(u, target),
-        "rmse_in_deviations": metrics.rmse(u / deviation, target / deviation),
-        "nrmse": metrics.nrmse(u, target),
-        "max_error": metrics.max_error(u, target),
-    }
-    if len(equation.channels) > 1:
-        for i, channel in enumerate(equation.channels):
-            errors[f"rmse_{channel}"] = metrics.rmse(u[..., i], target[..., i])
-            errors[f"rmse_in_deviations_{channel}"] = errors[f"rmse_{channel}"] / float(deviation[i])
-    errors["pdebench"] = pdebench_metrics.pdebench_errors(u, target, length=equation.length)
-    over_time = metrics.rmse_over_time(u / deviation, target / deviation)
-    errors["rmse_in_deviations_over_time"] = [float(f"{value:.4g}") for value in over_time]
-    errors["times"] = [float(f"{t:.6g}") for t in data.test.times]
-    return errors
-
-
-def _between_times(
-    config: ExperimentConfig, predictor: predict.Predictor, data: fields.FieldDataset, data_file: Path | None
-) -> dict[str, float]:
-    """Error half-way between the times of the training data: what being continuous in time is worth."""
-    d = config.dataset
-    options = dict(d.data_options)
-    if options.get("num_times") == 1:
-        return {}
-    grid_only = predict.unanswerable(predictor.model, 0.75 * data.test.times[:1])
-    if grid_only is not None:
-        return {}
-    unseen = registry.load_between_times(
-        d.dataset, num_train=d.num_train, num_test=d.num_test, seed=d.data_seed, data_file=data_file,
-        progress=GenerationLine(f"{d.dataset} between times"), **options,
-    )  # fmt: skip
-    u = predictor(unseen.u0, unseen.times)
-    deviation = np.asarray(normalization.channel_statistics(data.train.u).std, np.float32)
-    return {
-        "rmse_between_times": metrics.rmse(u, unseen.u),
-        "rmse_in_deviations_between_times": metrics.rmse(u / deviation, unseen.u / deviation),
-    }
-
-
-def _stability(
-    config: ExperimentConfig, workdir: Path, predictor: predict.Predictor, data: fields.FieldDataset
-) -> dict[str, Any]:
-    """Certified growth of an input error, and growth measured at the first test state, over all times of the data."""
-    if not isinstance(predictor.model, ctfno.CTFNO) or config.train.frame:
-        return {}
-    # Fifty times show the course of both; the power iteration at each takes most of a second.
-    times = data.test.times[:: max(1, len(data.test.times) // 50)]
-    certified = predictor.lipschitz(times)
-    measured = measured_gain(predictor.apply, predictor.params, jnp.asarray(data.test.u0[0]), jnp.asarray(times))
-    figure = plots.growth(times, certified, measured, title=f"{data.name}: growth of an input error")
-    files.write_figure(workdir / "figures" / "growth.png", figure)
-    return {
-        "certified_lipschitz": float(certified.max()),
-        "measured_gain": float(measured.max()),
-        "certificate_ratio": float((certified / measured).max()),
-    }
-
-
-def summary(result: dict[str, Any], workdir: Path) -> str:
-    """The table that ends a run: ours, the paper's, the ratio."""
-    ours, paper = result["metrics"], result["paper"] or {}
-    unit = paper_results.UNITS.get(result["dataset"], "rmse")
-    lines = [f"{'':<30}{'ours':>12}{'paper':>12}{'ratio':>8}"]
-    rows = [("test RMSE", "rmse"), ("in standard deviations", "rmse_in_deviations"), ("test nRMSE", "nrmse")]
-    rows.append(("RMSE between times", "rmse_between_times"))
-    for label, key in rows:
-        if key not in ours:
-            continue
-        with_paper = key == unit and "rmse" in paper
-        printed, ratio = (f"{paper['rmse']:.3e}", f"{ours[key] / paper['rmse']:.2f}") if with_paper else ("-", "-")
-        lines.append(f"{label:<30}{ours[key]:>12.3e}{printed:>12}{ratio:>8}")
-    count = f"{round(paper['num_params']):>12,}" if "num_params" in paper else ""
-    lines.append(f"{'parameters':<30}{result['num_params']:>12,}" + count)
-    lines.append(f"{'training seconds':<30}{result['train_seconds']:>12.0f}")
-    if "certified_lipschitz" in ours:
-        lines.append(
-            f"{'certified growth':<30}{ours['certified_lipschitz']:>12.3g}   (measured {ours['measured_gain']:.3g})"
-        )
-    return "\n".join(["", *lines, f"files in {workdir}"])

@@ -23,6 +23,12 @@ def set_up() -> None:
     _cache_compilations()
 
 
+def usable_cores() -> int:
+    """Processor cores that this process may use; a machine may have more."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def _silence_closed_loops() -> None:
     """A checkpoint that cannot be read leaves callbacks behind whose late complaint would bury the error message."""
     standard_logging.getLogger("asyncio").setLevel(standard_logging.CRITICAL)

@@ -1,15 +1,23 @@
-"""Frames in which a flow is learned: what symmetries of its equations can take out of a state, and put back afterwards.
+"""Frames in which a flow is learned: what its equations are known to do is taken out, and put back afterwards.
 
 ``"comoving"``: a periodic flow keeps its mass and momentum, and so the velocity of its centre of mass. Seen from there
 it obeys the same equations (Galilean invariance), and a model need not learn that the same waves may drift at any
 speed.
 
-``"acoustic"``: besides, density, velocity and time are measured in units of the flow's own mean density and sound
-speed. Waves then travel at about speed one in every flow. The equations stay the same but for the viscosity, which
-becomes one number per flow; its logarithm is a fourth, constant channel of the initial state. Every flow has its own
-times then, which only a model that is continuous in time can answer.
+``"particles"``: besides, on labels of the particles (:mod:`ctfno_jax.data.particle_labels`), where jumps of density
+rest. Energy tells the pressure that the flow will have once at rest, and pressure and density of a particle tell its
+density there. So the sound speed c and the impedance Z = density * c that the particle will have are known from the
+start. Labels grow with the time that sound takes, in which waves run at one speed through dense and thin parts alike,
+and velocity * sqrt(Z) and pressure / sqrt(Z) are what a wave keeps on its way. All is in units of the flow's own.
+Channels of the initial state are the logarithm of the density at rest; that of the pressure over the one at rest,
+divided by gamma sqrt(Z); velocity * sqrt(Z); and a constant, the logarithm of the flow's unit of velocity, which says
+how viscous the flow is in its own units. Channels of the solution are the entropy that each particle has gained, and
+pressure and velocity as before; density follows from the first two.
 
-Channels are density, pressure and velocity, in this order.
+``"acoustic"``: besides, time is measured by the turns that sound makes round the domain. Every flow has its own times
+then, which only a model that is continuous in time can answer.
+
+Channels outside are density, pressure and velocity, in this order.
 """
 
 import dataclasses
@@ -18,23 +26,33 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ctfno_jax.data import particle_labels
 from ctfno_jax.data.fields import Trajectories
 
-FRAMES = ("comoving", "acoustic")
+FRAMES = ("comoving", "particles", "acoustic")
 _DENSITY, _PRESSURE, _VELOCITY = range(3)
 
 
 class Placement(NamedTuple):
-    """Where a flow is put: velocity of its centre of mass, and its units of density and of velocity."""
+    """Where flows are put.
+
+    Attributes:
+      velocity: of their centres of mass.
+      density: their units of density.
+      speed: their units of velocity.
+      state: the flows at time zero as the model sees them.
+      particles: labels of the particles, one entry for each flow; none in a frame on the grid.
+      impedance: square root of the impedance of the particles at rest, relative to the flow's units.
+      pressure: logarithm of the initial pressure of the particles, relative to the one at rest.
+    """
 
     velocity: Float[np.ndarray, " batch"]
     density: Float[np.ndarray, " batch"]
     speed: Float[np.ndarray, " batch"]
-
-    @property
-    def units(self) -> Float[np.ndarray, "batch 3"]:
-        """Units of density, pressure and velocity."""
-        return np.stack([self.density, self.density * self.speed**2, self.speed], axis=-1)
+    state: Float[np.ndarray, "batch x channels"]
+    particles: tuple[particle_labels.Labels, ...] = ()
+    impedance: Float[np.ndarray, "batch x"] | None = None
+    pressure: Float[np.ndarray, "batch x"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,40 +77,56 @@ class FlowFrame:
 
     def place(self, u0: Float[np.ndarray, "batch x 3"]) -> Placement:
         """The placement of each flow, from its state at time zero."""
-        density, pressure, velocity = np.moveaxis(np.asarray(u0, np.float64), -1, 0)
+        u0 = np.asarray(u0, np.float64)
+        density, pressure, velocity = np.moveaxis(u0, -1, 0)
         drift = np.sum(density * velocity, axis=1) / np.sum(density, axis=1)
+        seen = boost(u0, -drift)
         if self.kind == "comoving":
-            return Placement(drift, np.ones_like(drift), np.ones_like(drift))
-        mean_density, mean_pressure = density.mean(axis=1), pressure.mean(axis=1)
-        if np.any(mean_density <= 0) or np.any(mean_pressure <= 0):
-            raise ValueError("density and pressure of a flow must be positive on average; check the order of channels")
-        return Placement(drift, mean_density, np.sqrt(self.gamma * mean_pressure / mean_density))
-
-    def enter_state(self, u0: Float[np.ndarray, "batch x 3"], placement: Placement) -> np.ndarray:
-        """The initial state as the model sees it, with the channel of the viscosity if units are the flow's own."""
-        state = boost(u0, -placement.velocity) / placement.units[:, None]
-        if self.kind == "acoustic":
-            reynolds = placement.speed * (placement.density if self.viscous_law == "dynamic" else 1.0)
-            constant = np.broadcast_to(np.log(reynolds)[:, None, None], (*state.shape[:-1], 1))
-            state = np.concatenate([state, constant], axis=-1)
-        return state.astype(np.float32)
+            return Placement(drift, np.ones_like(drift), np.ones_like(drift), seen.astype(np.float32))
+        if density.min() <= 0 or pressure.min() <= 0:
+            raise ValueError("density and pressure of a flow must be positive; check the order of channels")
+        motion = np.mean(density * seen[..., _VELOCITY] ** 2, axis=1) / 2
+        at_rest = pressure.mean(axis=1) + (self.gamma - 1) * motion
+        slowness = np.sqrt(self._density_at_rest(density, pressure, at_rest[:, None]) / (self.gamma * at_rest[:, None]))
+        speed = 1 / slowness.mean(axis=1)
+        unit = self.gamma * at_rest / speed**2
+        particles = tuple(particle_labels.labels(d, s) for d, s in zip(density, slowness, strict=True))
+        pairs = zip(particles, seen, strict=True)
+        # The logarithm keeps density and pressure positive between the points.
+        there = np.stack(
+            [particle_labels.initial_fields(p, np.concatenate([np.log(s[:, :2]), s[:, 2:]], -1)) for p, s in pairs]
+        )
+        log_density, log_pressure = there[..., 0] - np.log(unit)[:, None], there[..., 1] - np.log(at_rest)[:, None]
+        log_at_rest = log_density - log_pressure / self.gamma
+        impedance = np.exp(log_at_rest / 4)
+        reynolds = np.log(speed) + (np.log(unit) if self.viscous_law == "dynamic" else 0.0)
+        state = [
+            log_at_rest,
+            log_pressure / (self.gamma * impedance),
+            there[..., _VELOCITY] / speed[:, None] * impedance,
+            np.broadcast_to(reynolds[:, None], impedance.shape),
+        ]
+        return Placement(
+            drift, unit, speed, np.stack(state, axis=-1).astype(np.float32), particles, impedance, log_pressure
+        )
 
     def enter_times(
         self, times: Float[np.ndarray, " time"] | Float[np.ndarray, "batch time"], placement: Placement
     ) -> np.ndarray:
-        """The times as the model sees them: one grid per sample if units are the flow's own."""
-        if self.kind == "comoving":
+        """The times as the model sees them: in the acoustic frame, one grid per sample."""
+        if self.kind != "acoustic":
             return times
-        return (placement.speed[:, None] * times).astype(np.float32)
+        return (placement.speed[:, None] / self.length * times).astype(np.float32)
 
     def enter(self, flows: Trajectories) -> Trajectories:
         """Initial states, times and solutions as the model sees them."""
         placement = self.place(flows.u0)
-        seen = translate(flows.u, placement.velocity[:, None] * flows.times, self.length)
-        u = boost(seen, -placement.velocity) / placement.units[:, None, None]
-        return Trajectories(
-            self.enter_state(flows.u0, placement), self.enter_times(flows.times, placement), u.astype(np.float32)
-        )
+        u = boost(translate(flows.u, placement.velocity[:, None] * flows.times, self.length), -placement.velocity)
+        if self.kind != "comoving":
+            u = np.stack(
+                [self._follow(placement, i, u[i].astype(np.float64)).astype(np.float32) for i in range(len(u))]
+            )
+        return Trajectories(placement.state, self.enter_times(flows.times, placement), u.astype(np.float32, copy=False))
 
     def leave(
         self,
@@ -101,8 +135,46 @@ class FlowFrame:
         placement: Placement,
     ) -> Float[np.ndarray, "batch time x 3"]:
         """What the model answered for ``times``, these in units of the clock, as it looks from outside."""
-        physical = boost(u * placement.units[:, None, None].astype(np.float32), placement.velocity)
-        return translate(physical, -placement.velocity[:, None] * times, self.length)
+        if self.kind != "comoving":
+            u = np.stack([self._release(placement, i, u[i].astype(np.float64)) for i in range(len(u))]).astype(u.dtype)
+        return translate(boost(u, placement.velocity), -placement.velocity[:, None] * times, self.length)
+
+    def worth(self, placement: Placement) -> Float[np.ndarray, "batch 3"]:
+        """What an error of one in each channel of the solution is outside, about."""
+        if placement.impedance is None:
+            return np.ones((len(placement.speed), 3))
+        root_mean_square = lambda values: np.sqrt(np.mean(values**2, axis=1))  # noqa: E731
+        density = placement.density * root_mean_square(placement.impedance**4) / self.gamma
+        pressure = placement.density * placement.speed**2 * root_mean_square(placement.impedance)
+        return np.stack([density, pressure, placement.speed * root_mean_square(1 / placement.impedance)], axis=-1)
+
+    def _density_at_rest(self, density: np.ndarray, pressure: np.ndarray, at_rest: np.ndarray) -> np.ndarray:
+        """Density of a gas that goes to another pressure without friction."""
+        return density * (at_rest / pressure) ** (1 / self.gamma)
+
+    def _follow(self, placement: Placement, i: int, u: Float[np.ndarray, "time x 3"]) -> np.ndarray:
+        """Flow number i, at its particles."""
+        assert placement.impedance is not None
+        assert placement.pressure is not None
+        particles, impedance, unit = placement.particles[i], placement.impedance[i], placement.speed[i]
+        at_rest = placement.density[i] * unit**2 / self.gamma
+        width, fields = particle_labels.follow(particles, u[..., _DENSITY], u[..., _PRESSURE:])
+        log_pressure = np.log(fields[..., 0] / at_rest)
+        entropy = log_pressure - placement.pressure[i] + self.gamma * np.log(width / particles.width)
+        return np.stack([entropy, log_pressure / (self.gamma * impedance), fields[..., 1] / unit * impedance], axis=-1)
+
+    def _release(self, placement: Placement, i: int, seen: Float[np.ndarray, "time x 3"]) -> np.ndarray:
+        """Flow number i on the grid."""
+        assert placement.impedance is not None
+        assert placement.pressure is not None
+        particles, impedance, unit = placement.particles[i], placement.impedance[i], placement.speed[i]
+        at_rest = placement.density[i] * unit**2 / self.gamma
+        entropy, pressure, velocity = np.moveaxis(seen, -1, 0)
+        log_pressure = pressure * self.gamma * impedance
+        width = particles.width * np.exp((entropy - log_pressure + placement.pressure[i]) / self.gamma)
+        fields = np.stack([log_pressure, velocity * unit / impedance], axis=-1)
+        density, fields = particle_labels.release(particles, width, fields)
+        return np.stack([density, at_rest * np.exp(fields[..., 0]), fields[..., 1]], axis=-1)
 
 
 def boost(

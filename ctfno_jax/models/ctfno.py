@@ -7,18 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ctfno_jax.models import layers
+from ctfno_jax.models.inputs import as_float, check_inputs, input_field
+from ctfno_jax.models.time_chunks import automatic_chunk, over_chunks
 from ctfno_jax.ops import gershgorin, low_pass, time_features
 from ctfno_jax.ops import time_modulated_fourier as tmf
 from ctfno_jax.types import Complex
-
-# An activation of one chunk of query times may take this many bytes; a network of depth two with its backward pass
-# holds about eight of them. Below the first limit nothing is chunked.
-_UNCHUNKED_BYTES = 400 * 2**20
-_CHUNK_BYTES = 128 * 2**20
 
 # Up to this many input channels (with coordinates and the constant), folding the lifting into the first layer pays.
 _FOLDED_CHANNELS = 6
@@ -102,12 +98,12 @@ class CTFNO(nn.Module):
         check_inputs(u0, times, len(self.modes))
         # Accelerators would round float32 products to TF32 or bfloat16 unless told not to.
         with jax.default_matmul_precision("highest"):
-            return self._solve(_as_float(u0), _as_float(times))
+            return self._solve(as_float(u0), as_float(times))
 
     def _solve(self, u0: Array, times: Array) -> Array:
         num_space = len(self.modes)
         grid = u0.shape[1:-1]
-        a = self._input_field(u0)
+        a = input_field(u0, coordinates=self.coordinates, padding=self.padding)
         self._check_channels(u0.shape[-1], a.shape[-1] - 1)
         lift = self._lifting_matrix(a.shape[-1])
         if self.lifting == "low_pass":
@@ -133,7 +129,8 @@ class CTFNO(nn.Module):
             v = v[tuple(slice(n) for n in grid)]
             return self._project(v, head)
 
-        u = self._over_chunks(at_times, times, u0.shape)
+        chunk = self.time_chunk or automatic_chunk(u0.shape, times.shape[-1], self.width, self.padding)
+        u = over_chunks(at_times, times, chunk, num_space)
         # (*space, time, batch, channels) -> (batch, time, *space, channels)
         return jnp.moveaxis(u, (num_space + 1, num_space), (0, 1))
 
@@ -178,22 +175,6 @@ class CTFNO(nn.Module):
         factors = jax.vmap(at_one, out_axes=axes)(times)
         return jax.tree.map(lambda x: jnp.expand_dims(x, -2), factors)
 
-    def _input_field(self, u0: Array) -> Array:
-        """State, coordinates and a constant, zero-padded: ``(*space, 1, batch, in)``; the 1 is the time axis."""
-        num_space = len(self.modes)
-        grid = u0.shape[1:-1]
-        parts = [u0]
-        if self.coordinates:
-            axes = [jnp.arange(n, dtype=u0.dtype) / n for n in grid]
-            mesh = jnp.stack(jnp.meshgrid(*axes, indexing="ij"), axis=-1)
-            parts.append(jnp.broadcast_to(mesh, (*u0.shape[:-1], num_space)))
-        # The lifting's bias is the weight of this constant, so it vanishes in the padding with everything else.
-        parts.append(jnp.ones((*u0.shape[:-1], 1), u0.dtype))
-        a = jnp.moveaxis(jnp.concatenate(parts, axis=-1), 0, num_space)
-        pad = [(0, padded - n) for n, padded in zip(grid, padded_grid(grid, self.padding), strict=True)]
-        a = jnp.pad(a, [*pad, (0, 0), (0, 0)])
-        return jnp.expand_dims(a, num_space)
-
     def _check_channels(self, channels: int, lifted: int) -> None:
         if self.is_initializing():
             return
@@ -232,38 +213,6 @@ class CTFNO(nn.Module):
         if hidden is not None:
             v = jax.nn.gelu(v @ hidden[0] + hidden[1])
         return v @ weight + bias
-
-    def _over_chunks(self, at_times, times: Array, shape: tuple[int, ...]) -> Array:
-        """``at_times`` over chunks of the time axis, one after the other; the result has time behind the space axes."""
-        num_times = times.shape[-1]
-        chunk = self.time_chunk or automatic_chunk(shape, num_times, self.width, self.padding)
-        if num_times <= chunk:
-            return at_times(times)
-        num_space = len(self.modes)
-        num_chunks = math.ceil(num_times / chunk)
-        missing = num_chunks * chunk - num_times
-        padded = jnp.pad(times, [*[(0, 0)] * (times.ndim - 1), (0, missing)], mode="edge")
-        chunks = jnp.moveaxis(padded.reshape(*times.shape[:-1], num_chunks, chunk), -2, 0)
-        u = jax.lax.map(jax.checkpoint(at_times), chunks)
-        u = jnp.moveaxis(u, 0, num_space)
-        u = u.reshape(*u.shape[:num_space], num_chunks * chunk, *u.shape[num_space + 2 :])
-        return jax.lax.slice_in_dim(u, 0, num_times, axis=num_space)
-
-
-def padded_grid(grid: tuple[int, ...], padding: float | tuple[float, ...]) -> tuple[int, ...]:
-    """Points of each axis after zero padding."""
-    fractions = padding if isinstance(padding, tuple | list) else (padding,)
-    fractions = (*fractions,) * len(grid) if len(fractions) == 1 else fractions
-    return tuple(n + round(f * n) for n, f in zip(grid, fractions, strict=True))
-
-
-def automatic_chunk(shape: tuple[int, ...], num_times: int, width: int, padding: float | tuple[float, ...]) -> int:
-    """Query times at once such that an activation stays within bounds; all of them if they fit."""
-    points = math.prod(padded_grid(shape[1:-1], padding))
-    bytes_per_time = 4 * shape[0] * points * width
-    if num_times * bytes_per_time <= _UNCHUNKED_BYTES:
-        return num_times
-    return max(1, _CHUNK_BYTES // bytes_per_time)
 
 
 def check_fields(model: CTFNO) -> None:
@@ -306,40 +255,6 @@ def check_fields(model: CTFNO) -> None:
     for name, allowed in choices.items():
         if getattr(model, name) not in allowed:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(model, name)!r}")
-
-
-def _as_float(x: Any) -> Array:
-    """Float32, or a wider type if it has one: integers and half precision are no types for a transform."""
-    x = jnp.asarray(x)
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
-
-
-def check_inputs(u0: Any, times: Any, num_space: int) -> None:
-    """Raises ValueError for shapes, and for concrete values of time, that the model cannot take."""
-    u0, times = (x if isinstance(x, Array | np.ndarray) else np.asarray(x) for x in (u0, times))
-    if u0.ndim != num_space + 2:
-        raise ValueError(
-            f"u0 must have the {num_space + 2} axes (batch, *space, channels) because modes name {num_space} space "
-            f"axes, got shape {u0.shape}"
-        )
-    if times.ndim not in (1, 2) or (times.ndim == 2 and times.shape[0] != u0.shape[0]):
-        raise ValueError(
-            f"times must have shape (time,) or (batch, time) with batch={u0.shape[0]}, got shape {times.shape}"
-        )
-    check_times(times)
-
-
-def check_times(times: Any) -> None:
-    """Raises ValueError for no times, and for concrete values that are negative or not finite."""
-    if times.ndim not in (1, 2):
-        raise ValueError(f"times must have shape (time,) or (batch, time), got shape {times.shape}")
-    if times.shape[-1] == 0:
-        raise ValueError("times is empty: ask for at least one query time")
-    if not isinstance(times, Tracer):
-        values = np.asarray(times)
-        if not np.all(np.isfinite(values)) or np.any(values < 0):
-            bad = values[~np.isfinite(values) | (values < 0)].flat[0]
-            raise ValueError(f"times must be finite and >= 0, got {bad}")
 
 
 def num_parameters(params: Any) -> int:

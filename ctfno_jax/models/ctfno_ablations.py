@@ -19,8 +19,9 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from ctfno_jax.models import layers
-from ctfno_jax.models.ctfno import automatic_chunk, check_inputs
-from ctfno_jax.models.fno import FourierParameters, FourierWeights, as_float, check_channels, fold_lifting
+from ctfno_jax.models.fno import FourierParameters, FourierWeights, check_channels, fold_lifting
+from ctfno_jax.models.inputs import as_float, check_inputs, input_field
+from ctfno_jax.models.time_chunks import automatic_chunk, over_chunks
 from ctfno_jax.ops import time_features
 from ctfno_jax.ops.fourier_layer import affine, fourier_layer
 
@@ -123,7 +124,7 @@ class TimeInjectedFNO(nn.Module):
 
     def _solve(self, u0: Array, times: Array) -> Array:
         num_space = len(self.modes)
-        a = self._input_field(u0)
+        a = input_field(u0, coordinates=self.coordinates)
         # Parameters are read here, once: what runs inside a map over chunks is a pure function of arrays.
         first, *rest = [layer() for layer in self.layer_weights]
         lifted, time_row = self._lift(a.shape[-1] - 1, first)
@@ -145,17 +146,6 @@ class TimeInjectedFNO(nn.Module):
         u = over_chunks(at_times, times, chunk, num_space)
         # (*space, time, batch, channels) -> (batch, time, *space, channels)
         return jnp.moveaxis(u, (num_space + 1, num_space), (0, 1))
-
-    def _input_field(self, u0: Array) -> Array:
-        """State, coordinates and a constant: ``(*space, 1, batch, in)``; the 1 is the time axis."""
-        num_space = len(self.modes)
-        parts = [u0]
-        if self.coordinates:
-            axes = [jnp.arange(n, dtype=u0.dtype) / n for n in u0.shape[1:-1]]
-            mesh = jnp.stack(jnp.meshgrid(*axes, indexing="ij"), axis=-1)
-            parts.append(jnp.broadcast_to(mesh, (*u0.shape[:-1], num_space)))
-        parts.append(jnp.ones((*u0.shape[:-1], 1), u0.dtype))
-        return jnp.expand_dims(jnp.moveaxis(jnp.concatenate(parts, axis=-1), 0, num_space), num_space)
 
     def _lift(self, num_fields: int, first: FourierWeights) -> tuple[FourierWeights, Array | None]:
         """First layer with the lifting of the fields folded in, and the lifting's row for t if t is an input."""
@@ -207,17 +197,3 @@ class AblationFeatures(TimeInjectedFNO):
     """Time beside the input of every layer, one affine map of its sinusoids each. Fields as in the common part."""
 
     injection = "features"
-
-
-def over_chunks(at_times: Callable[[Array], Array], times: Array, chunk: int, num_space: int) -> Array:
-    """``at_times`` over chunks of the time axis, one after the other; the result has time behind the space axes."""
-    num_times = times.shape[-1]
-    if num_times <= chunk:
-        return at_times(times)
-    num_chunks = math.ceil(num_times / chunk)
-    missing = num_chunks * chunk - num_times
-    padded = jnp.pad(times, [*[(0, 0)] * (times.ndim - 1), (0, missing)], mode="edge")
-    chunks = jnp.moveaxis(padded.reshape(*times.shape[:-1], num_chunks, chunk), -2, 0)
-    u = jnp.moveaxis(jax.lax.map(jax.checkpoint(at_times), chunks), 0, num_space)
-    u = u.reshape(*u.shape[:num_space], num_chunks * chunk, *u.shape[num_space + 2 :])
-    return jax.lax.slice_in_dim(u, 0, num_times, axis=num_space)

@@ -11,7 +11,7 @@ from flax import linen as nn
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ctfno_jax.models.ctfno import check_times
+from ctfno_jax.models.inputs import as_float, check_inputs
 from ctfno_jax.ops import pod, time_features
 
 # One affine map: weights (inputs, outputs) and bias (outputs,).
@@ -126,9 +126,9 @@ class DeepONet(nn.Module):
         self, u0: Float[Array, "batch x channels"], times: Float[Array, " time"] | Float[Array, "batch time"]
     ) -> Float[Array, "batch time x out_channels"]:
         """The solution at ``times``, shared by all samples or one grid of times per sample, in any order."""
-        u0, times = _checked(u0, times)
+        u0, times = check_inputs(u0, times, 1)
         with jax.default_matmul_precision("highest"):
-            return self._solve(_as_float(u0), _as_float(times))
+            return self._solve(as_float(u0), as_float(times))
 
     def _solve(self, u0: Array, times: Array) -> Array:
         batch, num_points, _ = u0.shape
@@ -304,7 +304,7 @@ class PODDeepONet(nn.Module):
         self, u0: Float[Array, "batch x channels"], times: Float[Array, " time"] | Float[Array, "batch time"]
     ) -> Float[Array, "batch time x out_channels"]:
         """The solution at ``times``, shared by all samples or one grid of times per sample, in any order."""
-        u0, times = _checked(u0, times)
+        u0, times = check_inputs(u0, times, 1)
         if u0.shape[1] != self.num_sensors:
             raise ValueError(
                 f"pod_deeponet answers only on its {self.num_sensors} training points, got a grid of {u0.shape[1]}; "
@@ -315,7 +315,7 @@ class PODDeepONet(nn.Module):
             if refusal is not None:
                 raise ValueError(f"{refusal}, got times {_first_few(times)}")
         with jax.default_matmul_precision("highest"):
-            return self._solve(_as_float(u0), _as_float(times))
+            return self._solve(as_float(u0), as_float(times))
 
     def _solve(self, u0: Array, times: Array) -> Array:
         a = _sensor_values(u0, self.num_sensors)
@@ -387,12 +387,6 @@ def _some_rows(u: np.ndarray) -> np.ndarray:
     return u[np.sort(np.random.default_rng(0).choice(len(u), _MAX_SNAPSHOTS, replace=False))]
 
 
-def _as_float(x: Any) -> Array:
-    """Float32, or a wider type if it has one."""
-    x = jnp.asarray(x)
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
-
-
 def _first_few(times: Any) -> str:
     values = np.ravel(np.asarray(times))
     return ", ".join(f"{t:g}" for t in values[:3]) + (", ..." if values.size > 3 else "")
@@ -403,19 +397,6 @@ def _check_positive(model: nn.Module, names: tuple[str, ...]) -> None:
         value = getattr(model, name)
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite, got {value}")
-
-
-def _checked(u0: Any, times: Any) -> tuple[Any, Any]:
-    """Both as arrays, of shapes and, where they can be looked at, values of time that the models can take."""
-    u0, times = (x if isinstance(x, Array | np.ndarray) else np.asarray(x) for x in (u0, times))
-    if u0.ndim != 3:
-        raise ValueError(f"u0 must have the 3 axes (batch, x, channels), got shape {u0.shape}")
-    if times.ndim not in (1, 2) or (times.ndim == 2 and times.shape[0] != u0.shape[0]):
-        raise ValueError(
-            f"times must have shape (time,) or (batch, time) with batch={u0.shape[0]}, got shape {times.shape}"
-        )
-    check_times(times)
-    return u0, times
 
 
 def _check_channels(model: nn.Module, branch: ResidualMLP, values: int, num_sensors: int) -> None:

@@ -4,7 +4,7 @@ Both are trained and evaluated on multiples of one time step; ``answerable`` say
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from ctfno_jax.models import layers
-from ctfno_jax.models.ctfno import check_inputs
+from ctfno_jax.models.inputs import as_float, check_inputs
 from ctfno_jax.ops import spectral
 from ctfno_jax.ops.fourier_layer import affine, fourier_layer
 from ctfno_jax.types import Complex
@@ -292,12 +292,6 @@ class FNO2D(nn.Module):
 
 
 # --- shared -----------------------------------------------------------------------------------------------------
-
-
-def as_float(x: Any) -> Array:
-    """Float32, or a wider type if it has one: integers and half precision are no types for a transform."""
-    x = jnp.asarray(x)
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def take_times(u: Float[Array, "batch instant x channels"], index: Array) -> Float[Array, "batch time x channels"]:

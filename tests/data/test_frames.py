@@ -32,13 +32,18 @@ def test_the_drift_is_momentum_over_mass():
     np.testing.assert_allclose(_frame().place(u0).velocity, [3.0, 2.0])
 
 
-def test_the_units_are_mean_density_and_sound_speed():
+def test_units_are_the_density_and_sound_speed_at_rest():
+    """A gas of one entropy: at rest it is uniform, with the pressure that its energy tells."""
     u0 = np.zeros((1, 2, 3))
-    u0[..., 0], u0[..., 1] = [1, 3], [2, 8]  # means 2 and 5: the speed is sqrt(5/3 * 5 / 2)
+    u0[..., 0], u0[..., 1] = [1, 3], [1, 3 ** (5 / 3)]
+    u0[..., 2] = [3.0, -1.0]  # no drift, and rho v^2 / 2 is 3 on average
     placement = _frame("acoustic").place(u0)
-    speed = np.sqrt(25 / 6)
-    np.testing.assert_allclose([placement.density[0], placement.speed[0]], [2.0, speed])
-    np.testing.assert_allclose(placement.units[0], [2.0, 2 * speed**2, speed])
+    at_rest = (1 + 3 ** (5 / 3)) / 2 + 2
+    density_at_rest = at_rest**0.6
+    np.testing.assert_allclose(placement.density, density_at_rest)
+    np.testing.assert_allclose(placement.speed, np.sqrt(5 / 3 * at_rest / density_at_rest))
+    np.testing.assert_allclose(placement.state[..., 0], 0, atol=1e-6)
+    np.testing.assert_allclose(placement.impedance, 1)
 
 
 @pytest.mark.parametrize("num_points", [8, 9])
@@ -60,9 +65,8 @@ def test_a_translation_moves_a_wave_by_any_distance():
 
 
 @pytest.mark.parametrize("num_points", [16, 17])
-@pytest.mark.parametrize("kind", frames.FRAMES)
-def test_leaving_undoes_entering(num_points, kind):
-    frame = _frame(kind)
+def test_leaving_undoes_entering(num_points):
+    frame = _frame()
     u0 = _waves(num_points)
     u = np.stack([u0, u0 + 0.1, u0[:, ::-1]], axis=1)
     inside = frame.enter(Trajectories(u0, TIMES, u))
@@ -73,18 +77,80 @@ def test_leaving_undoes_entering(num_points, kind):
     np.testing.assert_array_equal(frame.leave(inside.u, own_times, placement), frame.leave(inside.u, TIMES, placement))
 
 
-def test_inside_the_centre_of_mass_rests_and_units_are_one():
-    u0 = _waves(16)
-    inside = _frame("acoustic").enter(Trajectories(u0, TIMES, np.stack([u0] * 3, axis=1)))
-    placement = _frame("acoustic").place(inside.u0[..., :3])
-    np.testing.assert_allclose(placement.velocity, 0, atol=1e-6)
-    np.testing.assert_allclose(placement.density, 1, rtol=1e-6)
-    np.testing.assert_allclose(placement.speed, 1, rtol=1e-6)
-    assert inside.u0.shape == (4, 16, 4)
-    assert inside.u.shape == (4, 3, 16, 3)
-    speed = _frame("acoustic").place(u0).speed
-    np.testing.assert_allclose(inside.times, speed[:, None] * TIMES, rtol=1e-6)
-    np.testing.assert_allclose(inside.u0[..., 3], np.log(speed)[:, None] * np.ones(16), rtol=1e-6)
+@pytest.mark.parametrize("num_points", [96, 97])
+@pytest.mark.parametrize("kind", ["particles", "acoustic"])
+def test_particles_are_followed_and_released(num_points, kind):
+    """Up to the error of interpolation, where mass is kept."""
+    frame = _frame(kind)
+    u0 = _waves(num_points)
+    u = navier_stokes.solve(u0, TIMES)
+    inside = frame.enter(Trajectories(u0, TIMES, u))
+    assert inside.u0.shape == (4, num_points, 4)
+    np.testing.assert_allclose(frame.leave(inside.u, TIMES, frame.place(u0)), u, rtol=5e-4, atol=5e-4)
+
+
+def test_time_is_counted_in_turns_of_sound():
+    u0 = np.full((1, 8, 3), [2.0, 5.0, 0.3])
+    turns = np.sqrt(5 / 3 * 5 / 2) * TIMES / LENGTH
+    np.testing.assert_allclose(_frame("acoustic").enter_times(TIMES, _frame("acoustic").place(u0)), [turns], rtol=1e-6)
+    np.testing.assert_array_equal(_frame("particles").enter_times(TIMES, _frame("particles").place(u0)), TIMES)
+
+
+def test_a_small_wave_keeps_its_shape_through_thin_and_dense_gas():
+    """A pulse that runs to the right without friction, after one turn: but for reflections it looks as it did."""
+    num_points = 512
+    x = 2 * np.pi * np.arange(num_points) / num_points
+    density = 2 + np.cos(x)
+    speed = np.sqrt(5 / 3 * 5 / density)
+    pulse = 1e-3 * np.exp(8 * (np.cos(x - 1) - 1))
+    u0 = np.stack([density + pulse * density, 5 * (1 + 5 / 3 * pulse), speed * pulse], axis=-1)[None]
+    frame = _frame("acoustic")
+    placement = frame.place(u0)
+    one_turn = LENGTH / placement.speed
+    u = navier_stokes.solve(u0, one_turn, eta=1e-8, zeta=1e-8)
+    inside = frame.enter(Trajectories(u0, one_turn, u))
+    np.testing.assert_allclose(inside.times, [[1.0]], rtol=1e-6)
+    for channel in (1, 2):
+        then, now = inside.u0[0, :, channel], inside.u[0, 0, :, channel]
+        assert np.argmax(now) == pytest.approx(np.argmax(then), abs=num_points / 100)
+        assert np.sqrt(np.mean((now - then) ** 2)) < 0.25 * np.sqrt(np.mean(then**2))
+
+
+def test_particles_of_a_smooth_flow_gain_no_entropy_but_by_friction():
+    frame = _frame("particles")
+    u0 = _waves(96)
+    seen = [
+        frame.enter(Trajectories(u0, TIMES[:2], navier_stokes.solve(u0, TIMES[:2], eta=nu, zeta=nu))).u[..., 0]
+        for nu in (1e-6, 0.1)
+    ]
+    # The limiter of the solver flattens extrema a little, which looks like entropy of either sign.
+    assert np.sqrt(np.mean(seen[0] ** 2)) < 5e-4
+    assert seen[1].mean() > 2e-3
+
+
+def test_the_density_that_comes_out_has_the_mass_that_went_in():
+    frame = _frame("particles")
+    u0 = _waves(24)
+    answer = 0.3 * np.random.default_rng(2).normal(size=(4, 3, 24, 3))
+    u = frame.leave(answer, TIMES, frame.place(u0))
+    np.testing.assert_allclose(u[..., 0].sum(-1), np.tile(u0[..., 0].sum(-1)[:, None], 3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", frames.FRAMES)
+def test_a_small_error_inside_is_worth_what_it_is_outside(kind):
+    """For a flow that is nearly uniform the worth is exact: an error of one channel moves the same one outside."""
+    frame = _frame(kind)
+    u0 = np.array([2.0, 5.0, 0.0]) + 1e-6 * _waves(16)
+    placement = frame.place(u0)
+    inside = frame.enter(Trajectories(u0, TIMES, np.stack([u0] * 3, axis=1))).u.astype(np.float64)
+    before = frame.leave(inside, TIMES, placement)
+    for channel in range(3):
+        # Mass is kept, so an error that is the same everywhere is no error of the density.
+        error = np.zeros_like(inside)
+        error[..., channel] = 1e-3 * np.cos(2 * np.pi * np.arange(16) / 16)
+        change = (frame.leave(inside + error, TIMES, placement) - before)[..., channel]
+        expected = 1e-3 * frame.worth(placement)[:, channel] / np.sqrt(2)
+        np.testing.assert_allclose(np.sqrt(np.mean(change**2, axis=(1, 2))), expected, rtol=0.02)
 
 
 def test_flows_that_differ_by_their_drift_are_one_flow_inside():
@@ -110,7 +176,7 @@ def test_flows_of_other_units_but_equal_viscosity_are_one_flow_inside(law):
     frame = _frame("acoustic", law)
     one = frame.enter(Trajectories(u0, TIMES, u))
     other = frame.enter(Trajectories(scaled, TIMES / speed, faster))
-    np.testing.assert_allclose(one.u, other.u, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(one.u, other.u, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(one.times, other.times, rtol=1e-6)
     np.testing.assert_allclose(one.u0[..., :3], other.u0[..., :3], rtol=1e-5, atol=1e-6)
     # What tells them apart is the viscosity over density and speed.
@@ -125,7 +191,9 @@ def test_inputs_are_left_alone():
 
 
 def test_what_is_no_flow_is_refused():
-    with pytest.raises(ValueError, match="unknown frame 'moving'; known are comoving, acoustic"):
+    with pytest.raises(ValueError, match="unknown frame 'moving'; known are comoving, particles, acoustic"):
         frames.FlowFrame("moving", 1.0)
-    with pytest.raises(ValueError, match="must be positive on average"):
-        _frame("acoustic").place(-_waves(8))
+    vacuum = _waves(8)
+    vacuum[0, 3, 0] = 0.0
+    with pytest.raises(ValueError, match="must be positive; check the order of channels"):
+        _frame("acoustic").place(vacuum)

@@ -13,7 +13,7 @@ from ctfno_jax import config as config_lib
 from ctfno_jax import metrics, predict
 from ctfno_jax.data import registry
 from ctfno_jax.training import checkpoint, loop
-from experiments import field_run
+from experiments import field_result, field_run
 
 # After a failed read, what is left of it reports to an event loop that is closed by then; nobody waits for it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -168,7 +168,7 @@ def test_tuples_and_lists_in_a_config_are_the_same_run(finished, tiny_config):
 
 
 def test_the_summary_compares_with_the_paper(finished):
-    text = field_run.summary(finished[1], finished[0])
+    text = field_result.summary(finished[1], finished[0])
     ours, paper = finished[1]["metrics"]["rmse"], finished[1]["paper"]["rmse"]
     assert f"{ours:.3e}" in text
     assert f"{ours / paper:.2f}" in text

@@ -19,7 +19,7 @@ from ctfno_jax import metrics, predict
 from ctfno_jax.data import frames, pdebench, registry
 from ctfno_jax.models import registry as models
 from ctfno_jax.training import checkpoint, loop
-from experiments import ablation, cells, common, field_run, files
+from experiments import ablation, cells, common, field_result, field_run, files
 from experiments.configs import pde as presets
 
 ROOT = Path(__file__).parents[2]
@@ -389,7 +389,7 @@ def _check_channels(scores, workdir, path):
 
 def test_a_data_set_without_files_is_generated_whatever_the_folder(training_flags, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(field_run, "run", lambda config, workdir, **_: {"config": config})
-    monkeypatch.setattr(field_run, "summary", lambda result, workdir: result["config"].dataset.data_file)
+    monkeypatch.setattr(field_result, "summary", lambda result, workdir: result["config"].dataset.data_file)
     training_flags("--dataset=heat", *SIZES, f"--workdir={tmp_path}", f"--data_dir={tmp_path}")
     cells.run_cell(presets.pde_config)
     assert "note: heat is generated; nothing is read from --data_dir" in capsys.readouterr().out
@@ -426,7 +426,7 @@ def test_one_ablation_is_trained(training_flags, tmp_path):
 def test_all_ablations_are_run_in_turn_each_in_its_own_folder(training_flags, monkeypatch):
     seen = []
     monkeypatch.setattr(field_run, "run", lambda config, workdir, **_: seen.append((config.model.model, workdir)))
-    monkeypatch.setattr(field_run, "summary", lambda result, workdir: "")
+    monkeypatch.setattr(field_result, "summary", lambda result, workdir: "")
     training_flags("--model=all", "--preset=quick", names=ABLATION_NAMES)
     ablation.main()
     assert seen == [(name, Path("runs/ablation/heat") / name / "seed0") for name in presets.ABLATIONS]

@@ -11,7 +11,7 @@ from flax import linen as nn
 from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 
-from ctfno_jax.models import ctfno
+from ctfno_jax.models import ctfno, time_chunks
 from ctfno_jax.ops import gershgorin
 
 # Predictions are of order one and pass two layers in float32.
@@ -138,14 +138,14 @@ def test_time_scale_multiplies_time():
 
 
 def test_a_single_chunk_is_chosen_while_everything_fits():
-    assert ctfno.automatic_chunk((20, 256, 1), 50, 64, 0.0) == 50
-    assert ctfno.automatic_chunk((1, 8, 9, 1), 3, 8, (0.5, 0.0)) == 3
+    assert time_chunks.automatic_chunk((20, 256, 1), 50, 64, 0.0) == 50
+    assert time_chunks.automatic_chunk((1, 8, 9, 1), 3, 8, (0.5, 0.0)) == 3
 
 
 @pytest.mark.parametrize("padding", [0.0, 0.25])
 def test_a_large_query_is_cut_into_chunks_of_bounded_memory(padding):
     """20 samples, 200 times, 1024 points, width 64: one activation would take a thousand megabytes."""
-    chunk = ctfno.automatic_chunk((20, 1024, 1), 200, 64, padding)
+    chunk = time_chunks.automatic_chunk((20, 1024, 1), 200, 64, padding)
     points = ctfno.padded_grid((1024,), padding)[0]
     bytes_per_time = 4 * 20 * points * 64
     assert 200 * bytes_per_time > 10**9
@@ -154,7 +154,7 @@ def test_a_large_query_is_cut_into_chunks_of_bounded_memory(padding):
 
 
 def test_at_least_one_time_is_evaluated_however_large():
-    assert ctfno.automatic_chunk((64, 1024, 1024, 1), 10, 64, 0.0) == 1
+    assert time_chunks.automatic_chunk((64, 1024, 1024, 1), 10, 64, 0.0) == 1
 
 
 # --- equal ways to compute --------------------------------------------------------------------------------------

@@ -1,0 +1,68 @@
+"""What the operators do with what they are given: checks, precision, and the field that the first layer reads."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+
+def as_float(x: Any) -> Array:
+    """Float32, or a wider type if it has one: integers and half precision are no types for a transform."""
+    x = jnp.asarray(x)
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def check_inputs(u0: Any, times: Any, num_space: int) -> tuple[Any, Any]:
+    """Both as arrays; ValueError for shapes, and for concrete values of time, that the model cannot take."""
+    u0, times = (x if isinstance(x, Array | np.ndarray) else np.asarray(x) for x in (u0, times))
+    if u0.ndim != num_space + 2:
+        raise ValueError(
+            f"u0 must have the {num_space + 2} axes (batch, *space, channels) because the model has {num_space} space "
+            f"axes, got shape {u0.shape}"
+        )
+    if times.ndim not in (1, 2) or (times.ndim == 2 and times.shape[0] != u0.shape[0]):
+        raise ValueError(
+            f"times must have shape (time,) or (batch, time) with batch={u0.shape[0]}, got shape {times.shape}"
+        )
+    check_times(times)
+    return u0, times
+
+
+def check_times(times: Any) -> None:
+    """Raises ValueError for no times, and for concrete values that are negative or not finite."""
+    if times.ndim not in (1, 2):
+        raise ValueError(f"times must have shape (time,) or (batch, time), got shape {times.shape}")
+    if times.shape[-1] == 0:
+        raise ValueError("times is empty: ask for at least one query time")
+    if not isinstance(times, Tracer):
+        values = np.asarray(times)
+        if not np.all(np.isfinite(values)) or np.any(values < 0):
+            bad = values[~np.isfinite(values) | (values < 0)].flat[0]
+            raise ValueError(f"times must be finite and >= 0, got {bad}")
+
+
+def padded_grid(grid: tuple[int, ...], padding: float | tuple[float, ...]) -> tuple[int, ...]:
+    """Points of each axis after zero padding."""
+    fractions = padding if isinstance(padding, tuple | list) else (padding,)
+    fractions = (*fractions,) * len(grid) if len(fractions) == 1 else fractions
+    return tuple(n + round(f * n) for n, f in zip(grid, fractions, strict=True))
+
+
+def input_field(
+    u0: Float[Array, "batch *space channels"], *, coordinates: bool, padding: float | tuple[float, ...] = 0.0
+) -> Array:
+    """State, coordinates and a constant, zero-padded: ``(*space, 1, batch, in)``; the 1 is the time axis."""
+    grid = u0.shape[1:-1]
+    num_space = len(grid)
+    parts = [u0]
+    if coordinates:
+        axes = [jnp.arange(n, dtype=u0.dtype) / n for n in grid]
+        mesh = jnp.stack(jnp.meshgrid(*axes, indexing="ij"), axis=-1)
+        parts.append(jnp.broadcast_to(mesh, (*u0.shape[:-1], num_space)))
+    # The lifting's bias is the weight of this constant, so it vanishes in the padding with everything else.
+    parts.append(jnp.ones((*u0.shape[:-1], 1), u0.dtype))
+    a = jnp.moveaxis(jnp.concatenate(parts, axis=-1), 0, num_space)
+    pad = [(0, padded - n) for n, padded in zip(grid, padded_grid(grid, padding), strict=True)]
+    return jnp.expand_dims(jnp.pad(a, [*pad, (0, 0), (0, 0)]), num_space)
