@@ -71,11 +71,12 @@ def cell_line(rows: list[Row], dataset: str, model: str) -> list[str]:
         spread([row["metrics"][between] for row in found if between in row["metrics"]], 100),
         f"{found[0]['num_params']:,}" if found else "",
         f"{np.mean([row['train_seconds'] for row in found]) / 60:.1f}" if found else "",
+        "/".join(sorted({str(row["cpu_cores"]) for row in found if "cpu_cores" in row})),
         str(len(found)),
     ]
 
 
-HEADER = ["model", "RMSE", "paper", "ratio", "nRMSE", "between times", "parameters", "minutes", "seeds"]
+HEADER = ["model", "RMSE", "paper", "ratio", "nRMSE", "between times", "parameters", "minutes", "cores", "seeds"]
 
 
 def error_table(rows: list[Row], datasets: tuple[str, ...], models: tuple[str, ...], form: str) -> str:

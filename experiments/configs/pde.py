@@ -130,8 +130,9 @@ def _deeponet(problem: Problem) -> dict[str, Any]:
 
 
 def _pod_deeponet(problem: Problem) -> dict[str, Any]:
-    # Solutions of diffusion-sorption depend on one number only: there are no 64 independent ones.
-    modes = {} if problem.periodic else {"num_modes": 32}
+    # A basis of whole trajectories: those of diffusion-sorption depend on one number only, and in single precision
+    # seven of them are independent. Where trajectories may be moved round the domain there would be too many.
+    modes = {} if problem.periodic else {"basis": "space_time", "num_modes": 7}
     return {
         "out_channels": problem.channels, "num_times": problem.num_times, "final_time": problem.final_time,
         "time_scale": 1 / problem.final_time, **modes,
@@ -208,6 +209,8 @@ _QUICK_STEPS = {"fno_rnn": 200, "fno_2d": 200}
 def _quick(dataset: str, problem: Problem, model: str) -> Settings:
     model_config, optimizer, train = _default(dataset, problem, model)
     fields = {**model_config.model_fields, **_QUICK_FIELDS[model]}
+    if not problem.periodic and "num_modes" in fields:
+        fields["num_modes"] = model_config.model_fields["num_modes"]
     train = dataclasses.replace(
         train, steps=_QUICK_STEPS.get(model, 1000), train_grid=min(train.train_grid, 128), eval_every=200
     )

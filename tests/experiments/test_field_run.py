@@ -7,7 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
+from helpers import compiled
 
 from ctfno_jax import config as config_lib
 from ctfno_jax import metrics, predict
@@ -22,18 +22,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once(tmp_path_factory):
     """The runs of this file compile the same programs again and again."""
-    options = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": 0,
-    }
-    before = {name: getattr(jax.config, name) for name in options}
-    for values in (options, before):
-        for name, value in values.items():
-            jax.config.update(name, value)
-        compilation_cache.reset_cache()
-        if values is options:
-            yield
+    with compiled.kept_in(tmp_path_factory.mktemp("compiled")):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +80,7 @@ def test_the_result_says_what_was_run_and_how_good_it_is(finished, tiny_config):
     _, result = finished
     keys = (
         "experiment dataset source data model preset seed num_params steps train_seconds train_grid metrics paper "
-        "versions devices"
+        "versions devices cpu_cores"
     )
     assert set(result) == set(keys.split())
     assert result["source"] == "generated"

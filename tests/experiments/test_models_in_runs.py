@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 from absl import flags
-from jax.experimental.compilation_cache import compilation_cache
+from helpers import compiled
 
 from ctfno_jax import config as config_lib
 from ctfno_jax import metrics, predict
@@ -50,23 +50,12 @@ OVERRIDES = {
 @pytest.fixture(scope="module", autouse=True)
 def one_device(tmp_path_factory):
     """One device and compiled programs kept: what is tested here does not depend on devices, and runs come in pairs."""
-    options = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": 0,
-    }
-    before = {name: getattr(jax.config, name) for name in options}
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, compiled.kept_in(tmp_path_factory.mktemp("compiled")):
         patch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
         patch.setenv("CTFNO_CACHE_DIR", str(tmp_path_factory.mktemp("data")))
         patch.delenv("CTFNO_DATA_DIR", raising=False)
         patch.setattr(files, "write_figure", lambda path, figure: None)  # pictures are looked at elsewhere, and slow
-        for values in (options, before):
-            for name, value in values.items():
-                jax.config.update(name, value)
-            compilation_cache.reset_cache()
-            if values is options:
-                yield
+        yield
 
 
 def _config(model, **changes):

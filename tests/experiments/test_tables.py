@@ -72,6 +72,13 @@ def test_one_seed_has_no_spread_and_is_compared_with_the_paper(results, printed)
     assert (found["RMSE"], found["paper"], found["ratio"], found["seeds"]) == ("0.05200", "0.026", "2.00", "1")
 
 
+def test_the_cores_that_the_minutes_are_of_are_named_where_they_are_known(results, printed):
+    rows = [_row(seed=0), {**_row(seed=1), "cpu_cores": 1}, {**_row(seed=2), "cpu_cores": 2}, _row(model="fno_rnn")]
+    text = printed(results_dir=results(*rows))
+    assert _cells(text, "heat", "ctfno")["cores"] == "1/2"
+    assert _cells(text, "heat", "fno_rnn")["cores"] == "-"
+
+
 def test_navier_stokes_is_in_deviations_and_the_others_are_in_their_own_units(results, printed):
     scores = {"rmse": 7.0, "rmse_in_deviations": 2.947e-2, "rmse_between_times": 8.0,
               "rmse_in_deviations_between_times": 0.05}  # fmt: skip
@@ -93,7 +100,7 @@ def test_what_is_not_known_stays_empty(results, printed):
     assert (unpublished["paper"], unpublished["ratio"], unpublished["between times"]) == ("-", "-", "-")
     assert unpublished["RMSE"] == "0.05200"
     markdown = printed(results_dir=folder, format="markdown")
-    assert "| fno_2d |  |  |  |  |  |  |  | 0 |" in markdown
+    assert "| fno_2d |  |  |  |  |  |  |  |  | 0 |" in markdown
     assert "-  |" not in markdown
 
 

@@ -1,7 +1,5 @@
 """CTFNO: what must not change the prediction, and what must."""
 
-import functools
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -9,155 +7,16 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from flax import nnx
+from helpers.small_ctfno import ATOL, QUICK, TIMES, init, model_of, run, slopes, state
 from jax.sharding import Mesh, PartitionSpec
 
-from ctfno_jax.models import ctfno, time_chunks
+from ctfno_jax.models import ctfno
 from ctfno_jax.ops import gershgorin
 
-# Predictions are of order one and pass two layers in float32.
-ATOL = 1e-5
-
-SMALL = dict(out_channels=2, width=8, modes=(4,), heads=2, time_width=6, time_features=4, time_scale=3.0)
-TIMES = np.array([0.7, 0.0, 1.3, 0.2, 2.5], np.float32)
 RULES = gershgorin.RULES
 
 
-def model_of(**changes) -> ctfno.CTFNO:
-    return ctfno.CTFNO(**{**SMALL, **changes})
-
-
-def state(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def init(model: ctfno.CTFNO, u0: np.ndarray, seed: int = 0):
-    """Parameters without any special value, drawn on the host: no bias is zero and no scale is one."""
-    shapes = jax.eval_shape(lambda key: model.init(key, u0, TIMES), jax.random.key(0))
-    leaves, tree = jax.tree.flatten(shapes)
-    rng = np.random.default_rng(seed)
-    return tree.unflatten([jnp.asarray(0.5 * rng.standard_normal(leaf.shape), leaf.dtype) for leaf in leaves])
-
-
-# Programs this small take longer to optimise than to run.
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-
-
-@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
-def run(model: ctfno.CTFNO, variables, u0, times):
-    return model.apply(variables, u0, times)
-
-
-@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
-def slopes(model: ctfno.CTFNO, variables, u0, times):
-    """Gradient of a loss by parameters and initial state."""
-    return jax.grad(lambda p, u: jnp.mean(jnp.sin(model.apply(p, u, times))), argnums=(0, 1))(variables, u0)
-
-
-# --- times ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n", [11, 12])
-def test_every_time_is_predicted_as_if_it_were_asked_for_alone(n):
-    model, u0 = model_of(), state(3, n, 1)
-    variables = init(model, u0)
-    together = run(model, variables, u0, TIMES)
-    assert together.shape == (3, 5, n, 2)
-    for i in range(5):
-        alone = run(model, variables, u0, TIMES[i : i + 1])
-        chex.assert_trees_all_close(alone[:, 0], together[:, i], atol=ATOL, rtol=0)
-    assert float(jnp.abs(together[:, 0] - together[:, 2]).max()) > 1e-2
-
-
-@pytest.mark.parametrize("changes", [{}, {"stability_bound": 0.5, "stability_rule": "rows_and_columns"}])
-def test_one_grid_of_times_per_sample(changes):
-    model, u0 = model_of(**changes), state(3, 11, 1)
-    variables = init(model, u0)
-    shared = run(model, variables, u0, TIMES)
-    repeated = run(model, variables, u0, np.tile(TIMES, (3, 1)))
-    chex.assert_trees_all_close(repeated, shared, atol=ATOL, rtol=0)
-    own = np.stack([TIMES[:2], TIMES[1:3], TIMES[3:5]])
-    result = run(model, variables, u0, own)
-    expected = np.stack([shared[0, :2], shared[1, 1:3], shared[2, 3:5]])
-    np.testing.assert_allclose(np.asarray(result), expected, atol=ATOL, rtol=0)
-
-
-@pytest.mark.parametrize("time_chunk", [None, 2])
-def test_the_order_of_times_is_only_an_order(time_chunk):
-    model, u0 = model_of(time_chunk=time_chunk), state(3, 11, 1)
-    variables = init(model, u0)
-    order = np.array([3, 1, 4, 0, 2])
-    permuted = run(model, variables, u0, TIMES[order])
-    chex.assert_trees_all_close(permuted, run(model, variables, u0, TIMES)[:, order], atol=ATOL, rtol=0)
-
-
-def test_samples_do_not_see_each_other():
-    model, u0 = model_of(), state(3, 11, 1)
-    variables = init(model, u0)
-    together = run(model, variables, u0, TIMES)
-    alone = run(model, variables, u0[1:2], TIMES)
-    chex.assert_trees_all_close(together[1:2], alone, atol=ATOL, rtol=0)
-
-
-@pytest.mark.parametrize("per_sample", [False, True])
-@pytest.mark.parametrize("time_chunk", [1, 2, 5, 9])
-def test_chunks_change_neither_values_nor_gradients(time_chunk, per_sample):
-    """Five times in chunks of one, of two (the last is filled up), in one chunk, and in a larger one."""
-    u0 = state(3, 11, 1)
-    times = np.stack([TIMES, TIMES[::-1], TIMES + 0.1]) if per_sample else TIMES
-    whole, chunked = model_of(), model_of(time_chunk=time_chunk)
-    variables = init(whole, u0)
-    expected = run(whole, variables, u0, times)
-    chex.assert_trees_all_close(run(chunked, variables, u0, times), expected, atol=ATOL, rtol=0)
-    chex.assert_trees_all_close(
-        slopes(chunked, variables, u0, times), slopes(whole, variables, u0, times), atol=1e-6, rtol=1e-3
-    )
-
-
-def test_chunks_in_two_dimensions_with_bound_and_padding():
-    u0 = state(2, 6, 7, 1)
-    changes = dict(modes=(2, 3), stability_bound=0.6, stability_rule="rows_and_columns", padding=(0.5, 0.0))
-    whole, chunked = model_of(**changes), model_of(**changes, time_chunk=2)
-    variables = init(whole, u0)
-    expected = run(whole, variables, u0, TIMES)
-    assert expected.shape == (2, 5, 6, 7, 2)
-    chex.assert_trees_all_close(run(chunked, variables, u0, TIMES), expected, atol=ATOL, rtol=0)
-
-
-def test_time_zero_is_a_time_like_any_other():
-    model, u0 = model_of(), state(2, 9, 1)
-    result = run(model, init(model, u0), u0, np.zeros(1, np.float32))
-    chex.assert_shape(result, (2, 1, 9, 2))
-    chex.assert_tree_all_finite(result)
-
-
-def test_time_scale_multiplies_time():
-    u0 = state(3, 11, 1)
-    slow, fast = model_of(time_scale=1.0), model_of(time_scale=4.0)
-    variables = init(slow, u0)
-    chex.assert_trees_all_close(run(fast, variables, u0, TIMES / 4), run(slow, variables, u0, TIMES), atol=1e-4, rtol=0)
-
-
-def test_a_single_chunk_is_chosen_while_everything_fits():
-    assert time_chunks.automatic_chunk((20, 256, 1), 50, 64, 0.0) == 50
-    assert time_chunks.automatic_chunk((1, 8, 9, 1), 3, 8, (0.5, 0.0)) == 3
-
-
-@pytest.mark.parametrize("padding", [0.0, 0.25])
-def test_a_large_query_is_cut_into_chunks_of_bounded_memory(padding):
-    """20 samples, 200 times, 1024 points, width 64: one activation would take a thousand megabytes."""
-    chunk = time_chunks.automatic_chunk((20, 1024, 1), 200, 64, padding)
-    points = ctfno.padded_grid((1024,), padding)[0]
-    bytes_per_time = 4 * 20 * points * 64
-    assert 200 * bytes_per_time > 10**9
-    assert 1 <= chunk < 200
-    assert chunk * bytes_per_time <= 128 * 2**20 < (chunk + 1) * bytes_per_time
-
-
-def test_at_least_one_time_is_evaluated_however_large():
-    assert time_chunks.automatic_chunk((64, 1024, 1024, 1), 10, 64, 0.0) == 1
-
-
-# --- equal ways to compute --------------------------------------------------------------------------------------
+# --- equal ways to compute -------------------------------------------------------------------------------------------
 
 VARIANTS = [
     pytest.param({}, (11,), id="1d"),
@@ -236,95 +95,7 @@ def test_whole_numbers_are_states_like_any_other(coordinates):
     chex.assert_trees_all_close(run(model, variables, u0.astype(np.int32), TIMES), expected, atol=ATOL, rtol=0)
 
 
-# --- space ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "grid", "shift"),
-    [
-        pytest.param({}, (11,), (4,), id="1d"),
-        pytest.param({"modes": (3, 2), "head": "mlp"}, (7, 6), (2, 5), id="2d"),
-        pytest.param({"modes": (2, 1, 2), "stability_bound": 0.5}, (4, 5, 3), (1, 3, 2), id="3d"),
-    ],
-)
-def test_without_coordinates_the_model_commutes_with_translations(changes, grid, shift):
-    model, u0 = model_of(**changes, coordinates=False), state(2, *grid, 1)
-    variables = init(model, u0)
-    axes = tuple(range(1, len(grid) + 1))
-    moved = run(model, variables, np.roll(u0, shift, axes), TIMES)
-    expected = np.roll(run(model, variables, u0, TIMES), shift, tuple(a + 1 for a in axes))
-    np.testing.assert_allclose(np.asarray(moved), expected, atol=ATOL, rtol=0)
-
-
-@pytest.mark.parametrize("changes", [{"coordinates": True}, {"coordinates": False, "padding": 0.3}])
-def test_with_coordinates_or_padding_it_does_not(changes):
-    model, u0 = model_of(**changes), state(2, 11, 1)
-    variables = init(model, u0)
-    moved = np.asarray(run(model, variables, np.roll(u0, 4, 1), TIMES))
-    assert np.abs(moved - np.roll(run(model, variables, u0, TIMES), 4, 2)).max() > 1e-2
-
-
-def smooth_state(n: int) -> np.ndarray:
-    x = np.arange(n) / n
-    u0 = 0.3 * np.cos(2 * np.pi * x) + 0.2 * np.sin(4 * np.pi * x + 0.5)
-    return u0[None, :, None].astype(np.float32)
-
-
-def test_grids_agree_at_common_points_and_better_the_finer_they_are():
-    """Only GELU makes new frequencies; those that a grid cannot hold are few if the state is smooth and small."""
-    model = model_of(coordinates=False)
-    variables = init(model, smooth_state(16))
-    errors = []
-    for n in (8, 16, 32):
-        coarse, fine = (run(model, variables, smooth_state(m), TIMES) for m in (n, 2 * n))
-        errors.append(float(jnp.abs(coarse - fine[:, :, ::2]).max() / jnp.abs(coarse).max()))
-    assert errors[1] < 1e-3
-    assert errors[1] < errors[0]
-    # Nothing is left to gain below rounding.
-    assert errors[2] < max(errors[1], 5e-6)
-    assert errors[2] < 1e-5
-
-
-@pytest.mark.parametrize(
-    ("grid", "modes", "padding", "padded"), [((10,), (4,), 0.3, (13,)), ((6, 8), (2, 3), (0.5, 0.25), (9, 10))]
-)
-def test_padding_is_a_larger_grid_on_which_everything_vanishes_outside(grid, modes, padding, padded):
-    """The same as a model without bias in the lifting that is given the constant as one more zero-padded channel."""
-    assert ctfno.padded_grid(grid, padding) == padded
-    inside = model_of(modes=modes, coordinates=False, padding=padding)
-    outside = model_of(modes=modes, coordinates=False)
-    u0 = state(2, *grid, 1)
-    variables = init(inside, u0)
-    params = dict(variables["params"])
-    weight, bias = params["lifting"]["weight"], params["lifting"]["bias"]
-    params["lifting"] = {"weight": jnp.concatenate([weight, bias[None]]), "bias": jnp.zeros_like(bias)}
-    with_constant = np.concatenate([u0, np.ones_like(u0)], axis=-1)
-    zeros = [(0, p - n) for p, n in zip(padded, grid, strict=True)]
-    larger = np.pad(with_constant, [(0, 0), *zeros, (0, 0)])
-    result = run(inside, variables, u0, TIMES)
-    assert result.shape == (2, 5, *grid, 2)
-    expected = run(outside, {"params": params}, larger, TIMES)[(slice(None), slice(None), *map(slice, grid))]
-    chex.assert_trees_all_close(result, expected, atol=ATOL, rtol=0)
-
-
-def test_padding_matters_and_the_shape_stays():
-    u0 = state(2, 11, 1)
-    plain, padded = model_of(), model_of(padding=0.5)
-    variables = init(plain, u0)
-    a, b = (run(model, variables, u0, TIMES) for model in (plain, padded))
-    assert a.shape == b.shape == (2, 5, 11, 2)
-    assert float(jnp.abs(a - b).max()) > 1e-2
-
-
-def test_padding_of_one_entry_holds_for_every_axis():
-    """A tuple of length one is accepted by the checks, so it must mean the same as the number."""
-    u0 = state(2, 6, 8, 1)
-    number, single = model_of(modes=(2, 3), padding=0.5), model_of(modes=(2, 3), padding=(0.5,))
-    variables = init(number, u0)
-    chex.assert_trees_all_close(run(single, variables, u0, TIMES), run(number, variables, u0, TIMES), atol=ATOL, rtol=0)
-
-
-# --- shapes and parameters --------------------------------------------------------------------------------------
+# --- shapes and parameters -------------------------------------------------------------------------------------------
 
 EVERYTHING = dict(lifting="low_pass", head="mlp", kernel="block_diagonal", num_blocks=4)
 
@@ -404,7 +175,7 @@ def test_number_of_parameters_in_closed_form():
     assert ctfno.num_parameters(init(model_of(), u0)) == expected
 
 
-# --- transformations and other frameworks -----------------------------------------------------------------------
+# --- transformations and other frameworks ----------------------------------------------------------------------------
 
 
 def on_two_devices(model: ctfno.CTFNO, variables, u0):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.parameters import random_parameters
 
 from ctfno_jax.models import ctfno_ablations as ablations
 from ctfno_jax.models.ctfno import num_parameters
@@ -29,11 +30,7 @@ def state(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def init(model, u0, seed: int = 0):
-    """Parameters without any special value: no bias is zero."""
-    shapes = jax.eval_shape(lambda key: model.init(key, u0, TIMES), jax.random.key(0))
-    leaves, tree = jax.tree.flatten(shapes)
-    rng = np.random.default_rng(seed)
-    return tree.unflatten([jnp.asarray(0.4 * rng.standard_normal(leaf.shape), leaf.dtype) for leaf in leaves])
+    return random_parameters(model, u0, TIMES, scale=0.4, seed=seed)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -4,19 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.small_ctfno import TIMES, model_of, state
 
 from ctfno_jax.models import ctfno
-
-SMALL = dict(out_channels=2, width=8, modes=(4,), heads=2, time_width=6, time_features=4, time_scale=3.0)
-TIMES = np.array([0.7, 0.0, 1.3, 0.2, 2.5], np.float32)
-
-
-def model_of(**changes) -> ctfno.CTFNO:
-    return ctfno.CTFNO(**{**SMALL, **changes})
-
-
-def state(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
 def start(model: ctfno.CTFNO, u0, times) -> None:
@@ -28,7 +18,9 @@ def start(model: ctfno.CTFNO, u0, times) -> None:
     ("u0", "times", "text"),
     [
         pytest.param(state(9, 1), TIMES, r"u0 must have the 3 axes .*got shape \(9, 1\)", id="no-batch"),
-        pytest.param(state(2, 9, 8, 1), TIMES, r"modes name 1 space axes, got shape \(2, 9, 8, 1\)", id="extra-axis"),
+        pytest.param(
+            state(2, 9, 8, 1), TIMES, r"the model has 1 space axes, got shape \(2, 9, 8, 1\)", id="extra-axis"
+        ),
         pytest.param(state(2, 9, 1), np.float32(0.5), r"times must have shape \(time,\)", id="scalar-time"),
         pytest.param(state(2, 9, 1), np.zeros((1, 2, 3)), r"got shape \(1, 2, 3\)", id="times-of-rank-three"),
         pytest.param(state(2, 9, 1), np.zeros((3, 4)), r"with batch=2, got shape \(3, 4\)", id="times-batch-mismatch"),

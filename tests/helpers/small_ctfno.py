@@ -1,0 +1,43 @@
+"""A CTFNO that compiles in a moment, with parameters without any special value, for tests."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from helpers.parameters import random_parameters
+
+from ctfno_jax.models import ctfno
+
+# Predictions are of order one and pass two layers in float32.
+ATOL = 1e-5
+
+SMALL = dict(out_channels=2, width=8, modes=(4,), heads=2, time_width=6, time_features=4, time_scale=3.0)
+TIMES = np.array([0.7, 0.0, 1.3, 0.2, 2.5], np.float32)
+
+
+def model_of(**changes) -> ctfno.CTFNO:
+    return ctfno.CTFNO(**{**SMALL, **changes})
+
+
+def state(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def init(model: ctfno.CTFNO, u0: np.ndarray, seed: int = 0):
+    return random_parameters(model, u0, TIMES, scale=0.5, seed=seed)
+
+
+# Programs this small take longer to optimise than to run.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
+def run(model: ctfno.CTFNO, variables, u0, times):
+    return model.apply(variables, u0, times)
+
+
+@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
+def slopes(model: ctfno.CTFNO, variables, u0, times):
+    """Gradient of a loss by parameters and initial state."""
+    return jax.grad(lambda p, u: jnp.mean(jnp.sin(model.apply(p, u, times))), argnums=(0, 1))(variables, u0)
