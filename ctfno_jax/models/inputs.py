@@ -1,9 +1,11 @@
 """What the operators do with what they are given: checks, precision, and the field that the first layer reads."""
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
@@ -66,3 +68,11 @@ def input_field(
     a = jnp.moveaxis(jnp.concatenate(parts, axis=-1), 0, num_space)
     pad = [(0, padded - n) for n, padded in zip(grid, padded_grid(grid, padding), strict=True)]
     return jnp.expand_dims(jnp.pad(a, [*pad, (0, 0), (0, 0)]), num_space)
+
+
+def check_positive(model: nn.Module, names: tuple[str, ...]) -> None:
+    """Raises ValueError for a field of the model that is not."""
+    for name in names:
+        value = getattr(model, name)
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be positive and finite, got {value}")

@@ -8,8 +8,9 @@ from flax import linen as nn
 
 from ctfno_jax.models.ctfno import CTFNO, check_fields
 from ctfno_jax.models.ctfno_ablations import AblationFeatures, AblationInput, AblationLifted
-from ctfno_jax.models.deeponet import DeepONet, PODDeepONet
+from ctfno_jax.models.deeponet import DeepONet
 from ctfno_jax.models.fno import FNO2D, FNORNN
+from ctfno_jax.models.pod_deeponet import PODDeepONet
 
 MODELS: dict[str, type[nn.Module]] = {
     "ctfno": CTFNO,
