@@ -65,8 +65,9 @@ class TrainConfig:
     reflections: bool = False  # x -> -x with probability 1/2, for equations with that symmetry
     translations: bool = False  # random shifts of periodic fields; models without coordinates need none
     random_starts: float = 0.0  # probability of a step that starts from a later frame of its trajectories
+    later_starts: int = 0  # frames in the first third of every trajectory that are initial states too; acoustic only
     window: int = 0  # frames that a stepping model is rolled out over in training; 0 for the whole trajectory
-    frame: str = ""  # comoving, particles or acoustic: learn flows in a frame of their own; empty for none
+    frame: str = ""  # learn in a frame of each sample's own, see FRAMES; all but aligned are for flows
     shared_normalization: bool = False  # one set of statistics for initial states and solutions
     steps_per_call: int = 100  # steps in one compiled call
     eval_every: int = 500  # a multiple of steps_per_call
@@ -101,6 +102,7 @@ class ExperimentConfig:
         return cls.from_json(Path(path).read_text())
 
 
+FRAMES = ("", "aligned", "comoving", "particles", "aligned_particles", "acoustic")
 SECTIONS = ("dataset", "model", "optimizer", "train")
 
 
@@ -151,7 +153,7 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
         ("num_train", data.num_train, 1), ("num_validation", data.num_validation, 1), ("num_test", data.num_test, 1),
         ("steps", train.steps, 1), ("batch_size", train.batch_size, 1), ("times_per_step", train.times_per_step, 0),
         ("train_grid", train.train_grid, 0), ("steps_per_call", train.steps_per_call, 1), ("window", train.window, 0),
-        ("train_times", train.train_times, 0),
+        ("train_times", train.train_times, 0), ("later_starts", train.later_starts, 0),
         ("eval_every", train.eval_every, 1),
         ("keep_checkpoints", train.keep_checkpoints, 1), ("decay_steps", optimizer.decay_steps, 1),
         ("clip_norm", optimizer.clip_norm, 0), ("weight_decay", optimizer.weight_decay, 0),
@@ -173,10 +175,23 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
         raise ConfigError("random_starts and window make initial states of solutions; they need shared_normalization")
     if train.random_starts and (train.window or not train.times_per_step):
         raise ConfigError("random_starts needs times_per_step of at least 1 and no window")
-    if train.frame not in ("", "comoving") and (train.window or train.random_starts or train.shared_normalization):
+    if train.frame not in FRAMES:
+        raise ConfigError(f"unknown frame {train.frame!r}; known are {', '.join(FRAMES[1:])}, and '' for none")
+    if train.frame.startswith("aligned") and (
+        train.window or train.random_starts or train.translations or train.sign_flips
+    ):
+        raise ConfigError(
+            f"in the {train.frame} frame all initial states have their crest at the origin: no window, random_starts, "
+            "translations or sign_flips"
+        )
+    if train.frame in ("particles", "aligned_particles", "acoustic") and (
+        train.window or train.random_starts or train.shared_normalization
+    ):
         raise ConfigError(
             f"in the {train.frame} frame solutions are no initial states: no window, random_starts or shared statistics"
         )
+    if train.later_starts and train.frame != "acoustic":
+        raise ConfigError("later_starts needs frame=acoustic, where trajectories have times of their own")
     if data.num_validation >= data.num_train:
         raise ConfigError(
             f"num_validation={data.num_validation} trajectories are held out of num_train={data.num_train}; "

@@ -14,7 +14,8 @@ from jaxtyping import Float
 from ctfno_jax.certify import certify
 from ctfno_jax.config import ExperimentConfig, from_dict
 from ctfno_jax.data import equations
-from ctfno_jax.data.frames import FlowFrame
+from ctfno_jax.data.alignment import Aligned
+from ctfno_jax.data.frames import FlowFrame, Frame
 from ctfno_jax.data.normalization import Normalization
 from ctfno_jax.models.ctfno import CTFNO
 from ctfno_jax.models.inputs import check_times
@@ -126,12 +127,17 @@ def unanswerable(model: nn.Module, times: np.ndarray) -> str | None:
     return None if answerable is None else answerable(np.asarray(times))
 
 
-def frame_of(config: ExperimentConfig) -> FlowFrame | None:
-    """The frame in which a run sees its flows, if it has one of its own."""
+def frame_of(config: ExperimentConfig) -> Frame | None:
+    """The frame in which a run sees its fields, if it has one of its own."""
     if not config.train.frame:
         return None
-    law = config.dataset.data_options.get("viscous_law", "kinematic")
-    return FlowFrame(config.train.frame, equations.EQUATIONS[config.dataset.dataset].length, str(law))
+    if config.train.frame == "aligned":
+        return Aligned()
+    law = str(config.dataset.data_options.get("viscous_law", "kinematic"))
+    length = equations.EQUATIONS[config.dataset.dataset].length
+    if config.train.frame == "aligned_particles":
+        return Aligned(FlowFrame("particles", length, law))
+    return FlowFrame(config.train.frame, length, law)
 
 
 def describe_run(

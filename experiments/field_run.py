@@ -13,7 +13,7 @@ import numpy as np
 from ctfno_jax import metrics, predict
 from ctfno_jax.config import ConfigError, ExperimentConfig, from_dict
 from ctfno_jax.data import batching, equations, fields, normalization, registry
-from ctfno_jax.data.frames import FlowFrame
+from ctfno_jax.data.frames import Frame
 from ctfno_jax.models import ctfno
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.training import checkpoint, loop, objectives, optimizers, sharding
@@ -94,7 +94,8 @@ def run(
     _check_times(model, train.times)
     _check_window(config, model, data.train.times)
     train_set, training_model = _for_training(config, model, train)
-    arrays = sharding.replicate(_to_device(train_set, statistics, _weights(frame, data.train, statistics)), devices)
+    train_set, weights = _with_later_starts(config, frame, data.train, train_set, statistics)
+    arrays = sharding.replicate(_to_device(train_set, statistics, weights), devices)
     optimizer = optimizers.optimizer(config.optimizer, config.train.steps)
     state = _initial_state(config, training_model, optimizer, arrays)
     multi_step = _multi_step(config, training_model, optimizer, parallel, devices)
@@ -150,7 +151,7 @@ def _check_symmetries(config: ExperimentConfig, equation: equations.Equation) ->
         "sign_flips": equation.odd,
         "reflections": equation.reflection is not None,
         "translations": equation.periodic,
-        "frame": equation.galilean,
+        "frame": equation.periodic if config.train.frame == "aligned" else equation.galilean,
     }
     for name, there in has.items():
         if getattr(config.train, name) and not there:
@@ -209,13 +210,27 @@ def _for_training(config: ExperimentConfig, model: Any, train: fields.Trajectori
 
 
 def _weights(
-    frame: FlowFrame | None, train: fields.Trajectories, statistics: normalization.Normalization
-) -> np.ndarray | None:
+    frame: Frame, flows: fields.Trajectories, statistics: normalization.Normalization, deviation: np.ndarray
+) -> np.ndarray:
     """What an error in a frame counts outside of it, in standard deviations of the training data there."""
+    return (frame.worth(frame.place(flows.u0), deviation) * np.asarray(statistics.outputs.std)).astype(np.float32)
+
+
+def _with_later_starts(
+    config: ExperimentConfig, frame: Frame | None, train: fields.Trajectories, train_set: fields.Trajectories,
+    statistics: normalization.Normalization,
+) -> tuple[fields.Trajectories, np.ndarray | None]:  # fmt: skip
+    """The training set with what its errors count, and the same from later frames on: these flows are flows as well."""
     if frame is None:
-        return None
-    inside = frame.worth(frame.place(train.u0)) * np.asarray(statistics.outputs.std)
-    return (inside / np.asarray(normalization.channel_statistics(train.u).std)).astype(np.float32)
+        return train_set, None
+    deviation = np.asarray(normalization.channel_statistics(train.u).std)
+    sets, weights = [train_set], [_weights(frame, train, statistics, deviation)]
+    count = config.train.later_starts
+    for i in range(1, count + 1):
+        later = train.from_frame(max(i, i * train.num_times // (3 * count)))
+        sets.append(_coarse(frame.enter(later), config.train.train_grid))
+        weights.append(_weights(frame, later, statistics, deviation))
+    return (fields.join(sets) if count else train_set), np.concatenate(weights)
 
 
 def _to_device(
@@ -233,8 +248,16 @@ def _initial_state(config: ExperimentConfig, model: Any, optimizer: Any, arrays:
     params_key, batch_key = jax.random.split(jax.random.key(config.seed))
     params = jax.jit(model.init)(params_key, arrays.u0[:1], arrays.times[:1])
     if hasattr(model, "initialize_from_data"):
-        params = model.initialize_from_data(params, arrays.u0, arrays.times, arrays.u)
+        params = model.initialize_from_data(params, arrays.u0, arrays.times, _with_reflections(config, arrays.u))
     return step_lib.create_state(params, optimizer, batch_key, average_decay=config.optimizer.average_decay)
+
+
+def _with_reflections(config: ExperimentConfig, u: Any) -> Any:
+    """The solutions that a run may meet: if it reflects them, their images as well."""
+    signs = equations.EQUATIONS[config.dataset.dataset].reflection
+    if not config.train.reflections or signs is None:
+        return u
+    return np.concatenate([u, np.asarray(batching.reflected(u, 2, signs))])
 
 
 def _multi_step(config: ExperimentConfig, model: Any, optimizer: Any, parallel: str, devices: list[Any]):
@@ -268,7 +291,7 @@ def _multi_step(config: ExperimentConfig, model: Any, optimizer: Any, parallel: 
 
 
 def _validator(
-    config: ExperimentConfig, model: Any, frame: FlowFrame | None, data: fields.FieldDataset,
+    config: ExperimentConfig, model: Any, frame: Frame | None, data: fields.FieldDataset,
     statistics: normalization.Normalization,
 ) -> loop.Evaluate:  # fmt: skip
     """Errors on the validation set as the test set will be judged: outside of any frame, but on the training grid."""

@@ -174,3 +174,25 @@ def test_a_config_error_is_a_value_error():
 def test_the_acoustic_frame_has_no_shared_times_or_statistics(tiny_config, change):
     with pytest.raises(ConfigError, match="in the acoustic frame"):
         config_lib.replace_fields(tiny_config, {"frame": "acoustic", "shared_normalization": True, **change})
+
+
+@pytest.mark.parametrize(
+    "change", [{"window": 2}, {"random_starts": 0.5}, {"translations": True}, {"sign_flips": True}]
+)
+def test_the_aligned_frame_keeps_crests_at_the_origin(tiny_config, change):
+    aligned = {"frame": "aligned", "shared_normalization": True}
+    assert config_lib.replace_fields(tiny_config, aligned).train.frame == "aligned"
+    with pytest.raises(ConfigError, match="in the aligned frame all initial states have their crest at the origin"):
+        config_lib.replace_fields(tiny_config, {**aligned, **change})
+
+
+def test_an_unknown_frame_lists_the_known_ones(tiny_config):
+    with pytest.raises(ConfigError, match="unknown frame 'moving'; known are aligned, comoving, particles, aligned_"):
+        config_lib.replace_fields(tiny_config, {"frame": "moving"})
+
+
+@pytest.mark.parametrize("frame", ["", "comoving", "particles"])
+def test_later_starts_need_times_of_their_own(tiny_config, frame):
+    assert config_lib.replace_fields(tiny_config, {"frame": "acoustic", "later_starts": 2}).train.later_starts == 2
+    with pytest.raises(ConfigError, match="later_starts needs frame=acoustic, where trajectories have times of their"):
+        config_lib.replace_fields(tiny_config, {"frame": frame, "later_starts": 1})

@@ -121,12 +121,12 @@ def sample(
 
 
 def _from_initial_state(data: FieldArrays, index: Array, key: Key, times_per_step: int) -> Batch:
-    u0, u = data.u0[index], data.u[index]
     times = data.times if data.times.ndim == 1 else data.times[index]
-    if times_per_step:
-        chosen = jax.random.choice(key, times.shape[-1], (times_per_step,), replace=False)
-        times, u = times[..., chosen], u[:, chosen]
-    return Batch(u0, jnp.asarray(times), u)
+    if not times_per_step:
+        return Batch(data.u0[index], jnp.asarray(times), data.u[index])
+    chosen = jax.random.choice(key, times.shape[-1], (times_per_step,), replace=False)
+    # In one step: whole trajectories would be copied first otherwise.
+    return Batch(data.u0[index], jnp.asarray(times[..., chosen]), data.u[index[:, None], chosen])
 
 
 def _from_random_frame(data: FieldArrays, index: Array, start_key: Key, time_key: Key, sampling: Sampling) -> Batch:
@@ -169,13 +169,15 @@ def _translate(batch: Batch, shifts: Int[Array, " batch"]) -> Batch:
     return batch._replace(u0=roll(batch.u0, shifts, 0), target=roll(batch.target, shifts, 1))
 
 
-def _reflect(batch: Batch, flips: Array, signs: tuple[float, ...]) -> Batch:
+def reflected(u: Array, axis: int, signs: tuple[float, ...]) -> Array:
     """x -> -x on the periodic grid, where point 0 stays: index j goes to -j."""
+    # Channels of the input besides those of the solution are constants, which stay.
+    signs_of_all = (*signs, *[1.0] * (u.shape[-1] - len(signs)))
+    return jnp.roll(jnp.flip(u, axis), 1, axis) * jnp.asarray(signs_of_all, u.dtype)
 
+
+def _reflect(batch: Batch, flips: Array, signs: tuple[float, ...]) -> Batch:
     def mirrored(u: Array, axis: int) -> Array:
-        # Channels of the input besides those of the solution are constants, which stay.
-        signs_of_all = (*signs, *[1.0] * (u.shape[-1] - len(signs)))
-        image = jnp.roll(jnp.flip(u, axis), 1, axis) * jnp.asarray(signs_of_all, u.dtype)
-        return jnp.where(flips.reshape(-1, *[1] * (u.ndim - 1)), image, u)
+        return jnp.where(flips.reshape(-1, *[1] * (u.ndim - 1)), reflected(u, axis, signs), u)
 
     return batch._replace(u0=mirrored(batch.u0, 1), target=mirrored(batch.target, 2))

@@ -12,7 +12,9 @@ and velocity * sqrt(Z) and pressure / sqrt(Z) are what a wave keeps on its way. 
 Channels of the initial state are the logarithm of the density at rest; that of the pressure over the one at rest,
 divided by gamma sqrt(Z); velocity * sqrt(Z); and a constant, the logarithm of the flow's unit of velocity, which says
 how viscous the flow is in its own units. Channels of the solution are the entropy that each particle has gained, and
-pressure and velocity as before; density follows from the first two.
+pressure and velocity as before; density follows from the first two. Of the latter, the sum is a wave to the right and
+the difference one to the left, both of one known speed: they are moved back to where they started. In a uniform gas a
+weak wave then stays as it was but for friction, and what is left to learn are echoes, steepening and damping.
 
 ``"acoustic"``: besides, time is measured by the turns that sound makes round the domain. Every flow has its own times
 then, which only a model that is continuous in time can answer.
@@ -21,7 +23,7 @@ Channels outside are density, pressure and velocity, in this order.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -31,6 +33,29 @@ from ctfno_jax.data.fields import Trajectories
 
 FRAMES = ("comoving", "particles", "acoustic")
 _DENSITY, _PRESSURE, _VELOCITY = range(3)
+
+
+class Frame(Protocol):
+    """What a run needs of a frame; :mod:`ctfno_jax.data.alignment` has another one. Placements have a ``state``."""
+
+    def place(self, u0: np.ndarray) -> Any:
+        """The placement of each sample, from its state at time zero."""
+
+    def enter_times(self, times: np.ndarray, placement: Any) -> np.ndarray:
+        """The times as the model sees them."""
+        ...
+
+    def enter(self, trajectories: Trajectories) -> Trajectories:
+        """Initial states, times and solutions as the model sees them."""
+        ...
+
+    def leave(self, u: np.ndarray, times: np.ndarray, placement: Any) -> np.ndarray:
+        """What the model answered for ``times``, as it looks from outside."""
+        ...
+
+    def worth(self, placement: Any, deviation: np.ndarray) -> np.ndarray:
+        """What an error of one is outside, for each sample and channel, in units of the deviations there."""
+        ...
 
 
 class Placement(NamedTuple):
@@ -116,17 +141,23 @@ class FlowFrame:
         """The times as the model sees them: in the acoustic frame, one grid per sample."""
         if self.kind != "acoustic":
             return times
-        return (placement.speed[:, None] / self.length * times).astype(np.float32)
+        return self._turns(times, placement).astype(np.float32)
 
-    def enter(self, flows: Trajectories) -> Trajectories:
+    def enter(self, trajectories: Trajectories) -> Trajectories:
         """Initial states, times and solutions as the model sees them."""
-        placement = self.place(flows.u0)
-        u = boost(translate(flows.u, placement.velocity[:, None] * flows.times, self.length), -placement.velocity)
+        placement = self.place(trajectories.u0)
+        u = boost(
+            translate(trajectories.u, placement.velocity[:, None] * trajectories.times, self.length),
+            -placement.velocity,
+        )
         if self.kind != "comoving":
             u = np.stack(
                 [self._follow(placement, i, u[i].astype(np.float64)).astype(np.float32) for i in range(len(u))]
             )
-        return Trajectories(placement.state, self.enter_times(flows.times, placement), u.astype(np.float32, copy=False))
+            u = hold_waves(u, self._turns(trajectories.times, placement))
+        return Trajectories(
+            placement.state, self.enter_times(trajectories.times, placement), u.astype(np.float32, copy=False)
+        )
 
     def leave(
         self,
@@ -136,17 +167,28 @@ class FlowFrame:
     ) -> Float[np.ndarray, "batch time x 3"]:
         """What the model answered for ``times``, these in units of the clock, as it looks from outside."""
         if self.kind != "comoving":
+            u = hold_waves(u, -self._turns(times, placement))
             u = np.stack([self._release(placement, i, u[i].astype(np.float64)) for i in range(len(u))]).astype(u.dtype)
         return translate(boost(u, placement.velocity), -placement.velocity[:, None] * times, self.length)
 
-    def worth(self, placement: Placement) -> Float[np.ndarray, "batch 3"]:
-        """What an error of one in each channel of the solution is outside, about."""
+    def worth(self, placement: Placement, deviation: Float[np.ndarray, " 3"]) -> Float[np.ndarray, "batch 3"]:
+        """What an error of one in each channel of the solution is outside, about, in units of the deviations there."""
         if placement.impedance is None:
-            return np.ones((len(placement.speed), 3))
+            return np.ones((len(placement.speed), 3)) / deviation
         root_mean_square = lambda values: np.sqrt(np.mean(values**2, axis=1))  # noqa: E731
-        density = placement.density * root_mean_square(placement.impedance**4) / self.gamma
-        pressure = placement.density * placement.speed**2 * root_mean_square(placement.impedance)
-        return np.stack([density, pressure, placement.speed * root_mean_square(1 / placement.impedance)], axis=-1)
+        unit, speed, impedance = placement.density, placement.speed, placement.impedance
+        entropy = unit * root_mean_square(impedance**4) / self.gamma / deviation[_DENSITY]
+        compression = unit * root_mean_square(impedance**5) / deviation[_DENSITY]
+        pressure = unit * speed**2 * root_mean_square(impedance) / deviation[_PRESSURE]
+        velocity = speed * root_mean_square(1 / impedance) / deviation[_VELOCITY]
+        # A wave that is held is neither pressure nor velocity: outside it will be the one at some times and places,
+        # the other at others.
+        wave = np.sqrt((compression**2 + pressure**2 + velocity**2) / 2)
+        return np.stack([entropy, wave, wave], axis=-1)
+
+    def _turns(self, times: np.ndarray, placement: Placement) -> Float[np.ndarray, "batch time"]:
+        """How often sound has gone round the domain."""
+        return placement.speed[:, None] / self.length * times
 
     def _density_at_rest(self, density: np.ndarray, pressure: np.ndarray, at_rest: np.ndarray) -> np.ndarray:
         """Density of a gas that goes to another pressure without friction."""
@@ -175,6 +217,16 @@ class FlowFrame:
         fields = np.stack([log_pressure, velocity * unit / impedance], axis=-1)
         density, fields = particle_labels.release(particles, width, fields)
         return np.stack([density, at_rest * np.exp(fields[..., 0]), fields[..., 1]], axis=-1)
+
+
+def hold_waves(
+    u: Float[np.ndarray, "batch time x 3"], turns: Float[np.ndarray, "batch time"]
+) -> Float[np.ndarray, "batch time x 3"]:
+    """The wave to the right moved back by so many turns, the one to the left forth; negative turns undo it."""
+    entropy, pressure, velocity = u[..., :1], u[..., 1:2], u[..., 2:]
+    right = translate((pressure + velocity) / 2, turns, 1.0)
+    left = translate((pressure - velocity) / 2, -turns, 1.0)
+    return np.concatenate([entropy, right + left, right - left], axis=-1)
 
 
 def boost(

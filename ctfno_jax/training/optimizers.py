@@ -1,8 +1,5 @@
 """Optax chains from a config."""
 
-from typing import Any
-
-import jax
 import optax
 
 from ctfno_jax.config import OptimizerConfig
@@ -37,12 +34,6 @@ def schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:
     raise ValueError(f"unknown schedule {config.schedule!r}; known are {', '.join(SCHEDULES)}")
 
 
-def _learned(params: Any) -> Any:
-    """True for all but the constants of a model, which have no gradient and must not decay either."""
-    is_learned = lambda path, _: not path or getattr(path[0], "key", None) != "constants"  # noqa: E731
-    return jax.tree_util.tree_map_with_path(is_learned, params)
-
-
 def optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTransformation:
     """Clipping, if any, and the optimizer with its schedule."""
     rate = schedule(config, num_steps)
@@ -51,7 +42,7 @@ def optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTransfor
     if config.optimizer == "adam":
         update = optax.adam(rate)
     elif config.optimizer == "adamw":
-        update = optax.adamw(rate, weight_decay=config.weight_decay, mask=_learned)
+        update = optax.adamw(rate, weight_decay=config.weight_decay)
     elif config.optimizer == "adamax":
         update = optax.adamax(rate)
     elif config.optimizer == "sgd":

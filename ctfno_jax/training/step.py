@@ -1,6 +1,6 @@
 """The state of a run and one step of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -48,7 +48,15 @@ def create_state(
     """State before the first step."""
     # The average starts as a copy: donated buffers must not be shared between two leaves.
     average = jax.tree.map(jnp.copy, params) if average_decay else None
-    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, jax.random.key_data(key))
+    opt_state = optimizer.init(_split(params)[0])
+    return TrainState(jnp.zeros((), jnp.int32), params, opt_state, average, jax.random.key_data(key))
+
+
+def _split(params: Params) -> tuple[Params, dict[str, Any]]:
+    """What is learned, and the constants of a model, which the optimizer need not see: they may be large."""
+    if not isinstance(params, Mapping) or "constants" not in params:
+        return params, {}
+    return {k: v for k, v in params.items() if k != "constants"}, {"constants": params["constants"]}
 
 
 def make_loss(apply_fn: Apply, objective: Objective) -> Loss:
@@ -74,11 +82,13 @@ def train_step(
     axis_name: str | None = None,
 ) -> tuple[TrainState, Float[Array, ""]]:
     """One update; under a mapped axis, gradients and loss are averaged over it."""
-    loss, grads = jax.value_and_grad(loss_fn)(state.params, batch)
+    learned, constants = _split(state.params)
+    whole = lambda some: {**some, **constants} if constants else some  # noqa: E731
+    loss, grads = jax.value_and_grad(lambda some: loss_fn(whole(some), batch))(learned)
     if axis_name is not None:
         loss, grads = jax.lax.pmean((loss, grads), axis_name)
-    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, updates)
+    updates, opt_state = optimizer.update(grads, state.opt_state, learned)
+    params = whole(optax.apply_updates(learned, updates))
     average = state.average
     if average is not None:
         # A shorter memory early on, so that the initial parameters are soon forgotten.

@@ -42,7 +42,7 @@ OVERRIDES = {
     "fno_2d": {"times_per_step": 0, "reflections": True},
     "deeponet": {"translations": True, "sign_flips": True},
     # What is not learned must come through weight decay and averaging too.
-    "pod_deeponet": {"translations": True, "average_decay": 0.9, "optimizer": "adamw", "weight_decay": 0.1},
+    "pod_deeponet": {"frame": "aligned", "average_decay": 0.9, "optimizer": "adamw", "weight_decay": 0.1},
     "ablation_features": {"shared_normalization": True, "random_starts": 0.5},
 }
 
@@ -121,6 +121,13 @@ def test_every_model_is_trained_and_answers_as_its_result_says(finished, model):
     assert metrics.rmse(u, test.u) == pytest.approx(result["metrics"]["rmse"], rel=1e-6)
     assert result["num_params"] == sum(np.size(a) for a in jax.tree.leaves(predictor.params["params"]))
     assert predictor.description["final_time"] == 2.5
+
+
+def test_an_aligned_model_moves_with_its_field(finished):
+    workdir, _ = finished("pod_deeponet")
+    predictor, test = predict.load_predictor(workdir), _heat().test
+    moved = predictor(np.roll(test.u0, 5, axis=1), test.times)
+    np.testing.assert_allclose(moved, np.roll(predictor(test.u0, test.times), 5, axis=2), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

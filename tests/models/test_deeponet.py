@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.small_deeponet import SMALL, TIMES, ask, random_variables, state
 
 from ctfno_jax.models import deeponet
 from ctfno_jax.models.ctfno import num_parameters
 from ctfno_jax.models.deeponet import DeepONet
 from ctfno_jax.models.pod_deeponet import PODDeepONet
 from ctfno_jax.models.residual_mlp import ResidualMLP, residual_mlp
-from tests.helpers.small_deeponet import SMALL, TIMES, ask, random_variables, state
 
 
 def _models(**fields):

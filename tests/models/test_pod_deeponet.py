@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.small_deeponet import SMALL, TIMES, ask, state
 
 from ctfno_jax.models import pod_deeponet
 from ctfno_jax.models.pod_deeponet import PODDeepONet
-from tests.helpers.small_deeponet import SMALL, TIMES, ask, state
 
 
 def _low_rank(num_modes: int = 3, num_samples: int = 6, num_times: int = 5, channels: int = 1) -> np.ndarray:

@@ -125,3 +125,25 @@ def test_a_weight_multiplies_errors():
     loss = step_lib.make_loss(_linear, objectives.mse)(params, Weighted(*plain, weight))
     expected = (np.square(error[1]).sum() + 4 * np.square(error[2]).sum()) / error.size
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
+
+
+def test_constants_of_a_model_reach_the_loss_but_not_the_optimizer():
+    """As if the constants were numbers in the loss: the rest takes the same steps, with a state of its own size."""
+    constants, batch = {"shift": jnp.asarray([0.5, -1.0])}, _batch()
+    optimizer = optax.adamw(0.1, weight_decay=0.5)
+    learned = {"params": {"w": jnp.asarray([1.0, 2.0])}}
+
+    def loss(params, _):
+        return jnp.sum((params["params"]["w"] - params["constants"]["shift"]) ** 2)
+
+    with_constants = step_lib.create_state({**learned, "constants": constants}, optimizer, jax.random.key(0))
+    without = step_lib.create_state(learned, optimizer, jax.random.key(0))
+    for _ in range(3):
+        with_constants, one = step_lib.train_step(with_constants, batch, loss_fn=loss, optimizer=optimizer)
+        without, two = step_lib.train_step(
+            without, batch, loss_fn=lambda p, b: loss({**p, "constants": constants}, b), optimizer=optimizer
+        )
+        assert one == two
+    np.testing.assert_array_equal(with_constants.params["params"]["w"], without.params["params"]["w"])
+    np.testing.assert_array_equal(with_constants.params["constants"]["shift"], constants["shift"])
+    assert jax.tree.structure(with_constants.opt_state) == jax.tree.structure(without.opt_state)
