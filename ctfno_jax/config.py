@@ -65,7 +65,6 @@ class TrainConfig:
     reflections: bool = False  # x -> -x with probability 1/2, for equations with that symmetry
     translations: bool = False  # random shifts of periodic fields; models without coordinates need none
     random_starts: float = 0.0  # probability of a step that starts from a later frame of its trajectories
-    later_starts: int = 0  # frames in the first third of every trajectory that are initial states too; acoustic only
     window: int = 0  # frames that a stepping model is rolled out over in training; 0 for the whole trajectory
     frame: str = ""  # learn in a frame of each sample's own, see FRAMES; all but aligned are for flows
     shared_normalization: bool = False  # one set of statistics for initial states and solutions
@@ -153,7 +152,7 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
         ("num_train", data.num_train, 1), ("num_validation", data.num_validation, 1), ("num_test", data.num_test, 1),
         ("steps", train.steps, 1), ("batch_size", train.batch_size, 1), ("times_per_step", train.times_per_step, 0),
         ("train_grid", train.train_grid, 0), ("steps_per_call", train.steps_per_call, 1), ("window", train.window, 0),
-        ("train_times", train.train_times, 0), ("later_starts", train.later_starts, 0),
+        ("train_times", train.train_times, 0),
         ("eval_every", train.eval_every, 1),
         ("keep_checkpoints", train.keep_checkpoints, 1), ("decay_steps", optimizer.decay_steps, 1),
         ("clip_norm", optimizer.clip_norm, 0), ("weight_decay", optimizer.weight_decay, 0),
@@ -166,9 +165,10 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
     for name in ("average_decay", "warmup_fraction"):
         if not 0 <= getattr(optimizer, name) < 1:
             raise ConfigError(f"{name} must be in [0, 1), got {getattr(optimizer, name)}")
-    for name in ("final_fraction", "decay_factor"):
-        if not 0 <= getattr(optimizer, name) <= 1:
-            raise ConfigError(f"{name} must be in [0, 1], got {getattr(optimizer, name)}")
+    if not 0 <= optimizer.final_fraction <= 1:
+        raise ConfigError(f"final_fraction must be in [0, 1], got {optimizer.final_fraction}")
+    if not 0 < optimizer.decay_factor <= 1:
+        raise ConfigError(f"decay_factor must be in (0, 1], got {optimizer.decay_factor}")
     if not 0 <= train.random_starts <= 1:
         raise ConfigError(f"random_starts must be in [0, 1], got {train.random_starts}")
     if (train.random_starts or train.window) and not train.shared_normalization:
@@ -181,8 +181,8 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
         train.window or train.random_starts or train.translations or train.sign_flips
     ):
         raise ConfigError(
-            f"in the {train.frame} frame all initial states have their crest at the origin: no window, random_starts, "
-            "translations or sign_flips"
+            f"in the {train.frame} frame the first wave of all initial states starts at the origin: no window, "
+            "random_starts, translations or sign_flips"
         )
     if train.frame in ("particles", "aligned_particles", "acoustic") and (
         train.window or train.random_starts or train.shared_normalization
@@ -190,8 +190,6 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
         raise ConfigError(
             f"in the {train.frame} frame solutions are no initial states: no window, random_starts or shared statistics"
         )
-    if train.later_starts and train.frame != "acoustic":
-        raise ConfigError("later_starts needs frame=acoustic, where trajectories have times of their own")
     if data.num_validation >= data.num_train:
         raise ConfigError(
             f"num_validation={data.num_validation} trajectories are held out of num_train={data.num_train}; "

@@ -131,13 +131,14 @@ def frame_of(config: ExperimentConfig) -> Frame | None:
     """The frame in which a run sees its fields, if it has one of its own."""
     if not config.train.frame:
         return None
+    equation = equations.EQUATIONS[config.dataset.dataset]
+    odd = equation.reflection is not None and equation.reflection[0] < 0
     if config.train.frame == "aligned":
-        return Aligned()
+        return Aligned(odd=odd)
     law = str(config.dataset.data_options.get("viscous_law", "kinematic"))
-    length = equations.EQUATIONS[config.dataset.dataset].length
     if config.train.frame == "aligned_particles":
-        return Aligned(FlowFrame("particles", length, law))
-    return FlowFrame(config.train.frame, length, law)
+        return Aligned(FlowFrame("particles", equation.length, law), odd)
+    return FlowFrame(config.train.frame, equation.length, law)
 
 
 def describe_run(

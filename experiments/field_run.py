@@ -18,7 +18,7 @@ from ctfno_jax.models import ctfno
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.training import checkpoint, loop, objectives, optimizers, sharding
 from ctfno_jax.training import step as step_lib
-from experiments import field_result, files
+from experiments import field_checks, field_result, files
 from experiments.progress import GenerationLine, ProgressLine, duration
 
 
@@ -84,18 +84,15 @@ def run(
     devices = jax.local_devices()
     sharding.check_batch(config.train.batch_size, len(devices))
     equation = equations.EQUATIONS[config.dataset.dataset]
-    _check_symmetries(config, equation)
+    model = build_model(config.model.model, **config.model.model_fields)
+    field_checks.check_settings(config, model)
     data = load(config, data_file)
-    _check_counts(config, data.train.num_times)
     frame = predict.frame_of(config)
     train = data.train if frame is None else frame.enter(data.train)
+    field_checks.check_fit(config, model, data.train.times, train.times)
     statistics = _statistics(config, equation, train)
-    model = build_model(config.model.model, **config.model.model_fields)
-    _check_times(model, train.times)
-    _check_window(config, model, data.train.times)
     train_set, training_model = _for_training(config, model, train)
-    train_set, weights = _with_later_starts(config, frame, data.train, train_set, statistics)
-    arrays = sharding.replicate(_to_device(train_set, statistics, weights), devices)
+    arrays = sharding.replicate(_to_device(train_set, statistics, _weights(frame, data.train, statistics)), devices)
     optimizer = optimizers.optimizer(config.optimizer, config.train.steps)
     state = _initial_state(config, training_model, optimizer, arrays)
     multi_step = _multi_step(config, training_model, optimizer, parallel, devices)
@@ -146,43 +143,6 @@ def load(config: ExperimentConfig, data_file: Path | None = None) -> fields.Fiel
     return data
 
 
-def _check_symmetries(config: ExperimentConfig, equation: equations.Equation) -> None:
-    has = {
-        "sign_flips": equation.odd,
-        "reflections": equation.reflection is not None,
-        "translations": equation.periodic,
-        "frame": equation.periodic if config.train.frame == "aligned" else equation.galilean,
-    }
-    for name, there in has.items():
-        if getattr(config.train, name) and not there:
-            raise ConfigError(f"{config.dataset.dataset} does not have the symmetry of {name}; remove it")
-
-
-def _check_counts(config: ExperimentConfig, num_times: int) -> None:
-    for name in ("times_per_step", "window"):
-        if getattr(config.train, name) > num_times:
-            raise ConfigError(
-                f"{name}={getattr(config.train, name)} exceeds the {num_times} times of the data; use 0 for all of them"
-            )
-
-
-def _check_times(model: Any, times: np.ndarray) -> None:
-    problem = predict.unanswerable(model, times)
-    if problem is not None:
-        raise ConfigError(f"the model does not fit the times of the data: {problem}")
-
-
-def _check_window(config: ExperimentConfig, model: Any, times: np.ndarray) -> None:
-    """A window takes the frames of the data as steps of the model, one for one."""
-    if not config.train.window or not hasattr(model, "time_step"):
-        return
-    if not np.allclose(times, model.time_step * np.arange(1, len(times) + 1), rtol=1e-3):
-        raise ConfigError(
-            f"the model does not fit the times of the data: with a window, time_step={model.time_step:g} must be the "
-            f"{times[0]:g} between two frames"
-        )
-
-
 def _statistics(
     config: ExperimentConfig, equation: equations.Equation, train: fields.Trajectories
 ) -> normalization.Normalization:
@@ -204,33 +164,17 @@ def _for_training(config: ExperimentConfig, model: Any, train: fields.Trajectori
     train_set = _coarse(train, config.train.train_grid)
     if not config.train.train_times:
         return train_set, model
-    if not hasattr(model, "resampled"):
-        raise ConfigError(f"train_times is for fno_2d; {config.model.model} reads single times, see times_per_step")
     return train_set.thin(config.train.train_times), model.resampled(config.train.train_times)
 
 
 def _weights(
-    frame: Frame, flows: fields.Trajectories, statistics: normalization.Normalization, deviation: np.ndarray
-) -> np.ndarray:
+    frame: Frame | None, train: fields.Trajectories, statistics: normalization.Normalization
+) -> np.ndarray | None:
     """What an error in a frame counts outside of it, in standard deviations of the training data there."""
-    return (frame.worth(frame.place(flows.u0), deviation) * np.asarray(statistics.outputs.std)).astype(np.float32)
-
-
-def _with_later_starts(
-    config: ExperimentConfig, frame: Frame | None, train: fields.Trajectories, train_set: fields.Trajectories,
-    statistics: normalization.Normalization,
-) -> tuple[fields.Trajectories, np.ndarray | None]:  # fmt: skip
-    """The training set with what its errors count, and the same from later frames on: these flows are flows as well."""
     if frame is None:
-        return train_set, None
-    deviation = np.asarray(normalization.channel_statistics(train.u).std)
-    sets, weights = [train_set], [_weights(frame, train, statistics, deviation)]
-    count = config.train.later_starts
-    for i in range(1, count + 1):
-        later = train.from_frame(max(i, i * train.num_times // (3 * count)))
-        sets.append(_coarse(frame.enter(later), config.train.train_grid))
-        weights.append(_weights(frame, later, statistics, deviation))
-    return (fields.join(sets) if count else train_set), np.concatenate(weights)
+        return None
+    worth = frame.worth(frame.place(train.u0), np.asarray(normalization.channel_statistics(train.u).std))
+    return (worth * np.asarray(statistics.outputs.std)).astype(np.float32)
 
 
 def _to_device(
@@ -253,7 +197,7 @@ def _initial_state(config: ExperimentConfig, model: Any, optimizer: Any, arrays:
 
 
 def _with_reflections(config: ExperimentConfig, u: Any) -> Any:
-    """The solutions that a run may meet: if it reflects them, their images as well."""
+    """The solutions, and their images if the run reflects them."""
     signs = equations.EQUATIONS[config.dataset.dataset].reflection
     if not config.train.reflections or signs is None:
         return u
@@ -264,10 +208,6 @@ def _multi_step(config: ExperimentConfig, model: Any, optimizer: Any, parallel: 
     train = config.train
     apply_fn = model.apply
     if train.window:
-        if not hasattr(model, "rollout"):
-            raise ConfigError(
-                f"window={train.window} is for models that step through time; {config.model.model} does not"
-            )
         apply_fn = lambda params, u0, times: model.apply(params, u0, times.shape[0], method="rollout")  # noqa: E731
     loss_fn = step_lib.make_loss(apply_fn, objectives.objective(train.loss))
     equation = equations.EQUATIONS[config.dataset.dataset]
@@ -294,7 +234,10 @@ def _validator(
     config: ExperimentConfig, model: Any, frame: Frame | None, data: fields.FieldDataset,
     statistics: normalization.Normalization,
 ) -> loop.Evaluate:  # fmt: skip
-    """Errors on the validation set as the test set will be judged: outside of any frame, but on the training grid."""
+    """Errors on the validation set as the test set will be judged: outside of any frame, but on the training grid.
+
+    That also coarsens the frame itself, by the same little at every look.
+    """
     apply_fn = jax.jit(model.apply)
     flows = _coarse(data.validation, config.train.train_grid)
     u0, times = flows.u0, flows.times

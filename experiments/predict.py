@@ -58,7 +58,7 @@ def main() -> None:
     files.make_directory(output.parent)
     predictor = load_predictor(FLAGS.workdir)
     num_space = len(predictor.description["grid"])
-    states = as_states(array, predictor.in_channels, num_space)
+    states = as_states(array, predictor.state_channels, num_space)
     u = predictor(states, times)
     files.write_npz(output, u=u, times=times, u0=states)
     print(f"{output}: u {u.shape} as (batch, time, *space, channels)")

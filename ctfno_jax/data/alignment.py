@@ -1,4 +1,4 @@
-"""Periodic fields moved so that the first wave of their initial state has its crest at the origin.
+"""Periodic fields moved so that the first wave of their initial state starts at the origin.
 
 A model that reads a field at fixed points knows nothing of translations, and would have to learn the solution of the
 same field anew for every place that it may have. Here it sees each field in one place only.
@@ -28,18 +28,23 @@ class Aligned:
 
     Attributes:
       inner: frame that the fields are in before they move, if any.
+      odd: x -> -x also changes the sign of the first channel, whose first wave becomes a sine then and a cosine
+        otherwise: so that the reflection of an aligned field is aligned as well.
     """
 
     inner: Frame | None = None
+    odd: bool = False
 
     def place(self, u0: Float[np.ndarray, "batch x channels"]) -> Placement:
         """The placement of each field, from the first channel of its state at time zero."""
         inner = None if self.inner is None else self.inner.place(u0)
         state = u0 if inner is None else inner.state
+        if state.ndim != 3 or state.shape[1] < 3:
+            raise ValueError(f"states must have shape (batch, x, channels) with three points or more, got {u0.shape}")
         num_points = state.shape[1]
         first_wave = np.fft.rfft(state[..., 0].astype(np.float64), axis=1)[:, 1]
         crest = -np.angle(first_wave) * num_points / (2 * np.pi)
-        cells = np.round(crest).astype(int) % num_points
+        cells = np.round(crest - (num_points / 4 if self.odd else 0)).astype(int) % num_points
         return Placement(cells, _roll(state, -cells, axis=0), inner)
 
     def enter_times(

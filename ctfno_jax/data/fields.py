@@ -66,17 +66,6 @@ class Trajectories:
         kept = slice(every - 1, None, every)
         return Trajectories(self.u0, self.times[..., kept], self.u[:, kept])
 
-    def from_frame(self, number: int) -> "Trajectories":
-        """The solution at time ``number`` (from one) as the initial state of those that follow.
-
-        There are as many times as before, so some of the fewer that are left occur twice.
-        """
-        num_times = self.num_times
-        if self.times.ndim != 1 or not 1 <= number < num_times:
-            raise ValueError(f"number must be from 1 to {num_times - 1}, and times shared, got {number}")
-        later = number + np.arange(num_times) * (num_times - number) // num_times
-        return Trajectories(self.u[:, number - 1], self.times[later] - self.times[number - 1], self.u[:, later])
-
 
 @dataclasses.dataclass(frozen=True)
 class FieldDataset:
@@ -93,12 +82,6 @@ class FieldDataset:
     test: Trajectories
     info: dict[str, float]
     source: str = "generated"
-
-
-def join(parts: list[Trajectories]) -> Trajectories:
-    """All trajectories, each with times of its own."""
-    times = np.concatenate([np.broadcast_to(part.times, (len(part), part.num_times)) for part in parts])
-    return Trajectories(np.concatenate([p.u0 for p in parts]), times, np.concatenate([p.u for p in parts]))
 
 
 def split(trajectories: Trajectories, num_test: int, num_validation: int) -> tuple[Trajectories, ...]:

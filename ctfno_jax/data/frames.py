@@ -31,7 +31,7 @@ from jaxtyping import Float
 from ctfno_jax.data import particle_labels
 from ctfno_jax.data.fields import Trajectories
 
-FRAMES = ("comoving", "particles", "acoustic")
+FLOW_FRAMES = ("comoving", "particles", "acoustic")
 _DENSITY, _PRESSURE, _VELOCITY = range(3)
 
 
@@ -82,7 +82,7 @@ class Placement(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FlowFrame:
-    """One of :data:`FRAMES` for flows on a periodic domain.
+    """One of :data:`FLOW_FRAMES` for flows on a periodic domain.
 
     Attributes:
       kind: which frame.
@@ -97,8 +97,8 @@ class FlowFrame:
     gamma: float = 5 / 3
 
     def __post_init__(self) -> None:
-        if self.kind not in FRAMES:
-            raise ValueError(f"unknown frame {self.kind!r}; known are {', '.join(FRAMES)}")
+        if self.kind not in FLOW_FRAMES:
+            raise ValueError(f"unknown frame {self.kind!r}; known are {', '.join(FLOW_FRAMES)}")
 
     def place(self, u0: Float[np.ndarray, "batch x 3"]) -> Placement:
         """The placement of each flow, from its state at time zero."""

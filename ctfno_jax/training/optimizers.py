@@ -18,7 +18,7 @@ SCHEDULES = {
 def schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:
     """Learning rate at each step."""
     peak = config.learning_rate
-    if config.schedule == "constant":
+    if config.schedule == "constant" or (config.schedule in ("step", "exponential") and config.decay_factor == 1):
         return optax.constant_schedule(peak)
     if config.schedule == "step":
         return optax.exponential_decay(peak, config.decay_steps, config.decay_factor, staircase=True)

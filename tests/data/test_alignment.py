@@ -1,8 +1,10 @@
 """Aligned fields: one place for all translates of a field, and back."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ctfno_jax.data import batching
 from ctfno_jax.data.alignment import Aligned
 from ctfno_jax.data.fields import Trajectories
 from ctfno_jax.data.frames import FlowFrame
@@ -43,11 +45,27 @@ def test_translates_of_a_field_are_one_field_inside(num_points):
     np.testing.assert_array_equal(Aligned().place(moved).state, Aligned().place(u0).state)
 
 
-def test_a_reflected_field_is_the_reflection_inside():
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_reflected_field_is_the_reflection_inside(sign):
     """About the origin, which is where point 0 stays: reflections may still be used to make more data."""
-    reflect = lambda u: np.roll(np.flip(u, 1), 1, 1)  # noqa: E731
-    u0 = _fields(32)
-    np.testing.assert_array_equal(Aligned().place(reflect(u0)).state, reflect(Aligned().place(u0).state))
+    frame = Aligned(odd=sign < 0)
+    reflect = lambda u: np.asarray(batching.reflected(jnp.asarray(u), 1, (sign,)))  # noqa: E731
+    u0 = _fields(32).astype(np.float32)
+    inside = frame.place(u0).state
+    np.testing.assert_array_equal(frame.place(reflect(u0)).state, reflect(inside))
+    assert not frame.place(reflect(inside)).cells.any()  # what is aligned stays where it is
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 1), (2, 8, 8, 1)])
+def test_what_has_no_first_wave_is_refused(shape):
+    with pytest.raises(ValueError, match=r"states must have shape \(batch, x, channels\) with three points or more"):
+        Aligned().place(np.ones(shape))
+
+
+def test_the_first_wave_of_an_odd_channel_becomes_a_sine():
+    x = 2 * np.pi * np.arange(16) / 16
+    state = Aligned(odd=True).place(np.sin(x - x[5])[None, :, None]).state
+    np.testing.assert_allclose(state[0, :, 0], np.sin(x), atol=1e-12)
 
 
 def test_leaving_undoes_entering():

@@ -105,30 +105,3 @@ def test_thinning_keeps_every_kth_time_and_the_last():
     np.testing.assert_array_equal(thin.u, trajectories.u[:, [2, 5]])
     with pytest.raises(ValueError, match=r"6 times cannot be cut to 4; use one of \[1, 2, 3, 6\]"):
         trajectories.thin(4)
-
-
-def test_a_later_frame_is_the_initial_state_of_those_after_it():
-    whole = _trajectories(num_times=6, in_channels=2, out_channels=2)
-    later = whole.from_frame(2)
-    np.testing.assert_array_equal(later.u0, whole.u[:, 1])
-    # Four frames are left for six places.
-    frames = [2, 2, 3, 4, 4, 5]
-    np.testing.assert_array_equal(later.u, whole.u[:, frames])
-    np.testing.assert_array_equal(later.times, whole.times[frames] - whole.times[1])
-    assert later.times.min() > 0
-
-
-@pytest.mark.parametrize("number", [0, 6])
-def test_a_frame_that_nothing_follows_is_refused(number):
-    with pytest.raises(ValueError, match=f"number must be from 1 to 5, and times shared, got {number}"):
-        _trajectories(num_times=6).from_frame(number)
-
-
-def test_joined_trajectories_keep_their_own_times():
-    one, two = _trajectories(num_samples=3), _trajectories(num_samples=2, seed=1)
-    two = fields.Trajectories(two.u0, np.arange(6, dtype=np.float32).reshape(2, 3), two.u)
-    joined = fields.join([one, two])
-    for i, (part, j) in enumerate([(one, 0), (one, 1), (one, 2), (two, 0), (two, 1)]):
-        np.testing.assert_array_equal(joined.u0[i], part.u0[j])
-        np.testing.assert_array_equal(joined.u[i], part.u[j])
-        np.testing.assert_array_equal(joined.times[i], np.broadcast_to(part.times, (len(part), 3))[j])

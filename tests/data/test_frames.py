@@ -153,7 +153,7 @@ def test_the_density_that_comes_out_has_the_mass_that_went_in():
     np.testing.assert_allclose(u[..., 0].sum(-1), np.tile(u0[..., 0].sum(-1)[:, None], 3), rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", frames.FRAMES)
+@pytest.mark.parametrize("kind", frames.FLOW_FRAMES)
 def test_a_small_error_inside_is_worth_what_it_is_outside(kind):
     """All channels together, on the average over a turn, for a flow that is nearly uniform."""
     frame = _frame(kind)

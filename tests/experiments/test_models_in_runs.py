@@ -1,6 +1,5 @@
 """Every model in a whole run: trained, interrupted, resumed, queried; and what a run refuses."""
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -12,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 from absl import flags
-from helpers import compiled
+from helpers import compiled, prediction, small_runs
 
 from ctfno_jax import config as config_lib
 from ctfno_jax import metrics, predict
@@ -23,28 +22,6 @@ from experiments import ablation, cells, common, field_result, field_run, files
 from experiments.configs import pde as presets
 
 ROOT = Path(__file__).parents[2]
-
-FOURIER = {"width": 4, "modes": [4], "depth": 1}
-SINUSOIDS = {"time_features": 4, "time_channels": 3, "time_scale": 20.0}
-BRANCHES = {"width": 6, "depth": 1, "num_sensors": 32}
-FIELDS = {
-    "ctfno": {**FOURIER, "heads": 2, "time_width": 4, "time_features": 4, "time_scale": 20.0, "coordinates": False},
-    "fno_rnn": {**FOURIER, "head_width": 5, "time_step": 0.5, "num_times": 5},
-    "fno_2d": {**FOURIER, "modes": [4, 3], "head_width": 5, "final_time": 2.5, "num_times": 5},
-    "deeponet": BRANCHES,
-    "pod_deeponet": {**BRANCHES, "num_modes": 7},
-    "ablation_input": FOURIER,
-    "ablation_lifted": {**FOURIER, **SINUSOIDS},
-    "ablation_features": {**FOURIER, **SINUSOIDS},
-}
-OVERRIDES = {
-    "fno_rnn": {"window": 3, "times_per_step": 0, "shared_normalization": True},
-    "fno_2d": {"times_per_step": 0, "reflections": True},
-    "deeponet": {"translations": True, "sign_flips": True},
-    # What is not learned must come through weight decay and averaging too.
-    "pod_deeponet": {"frame": "aligned", "average_decay": 0.9, "optimizer": "adamw", "weight_decay": 0.1},
-    "ablation_features": {"shared_normalization": True, "random_starts": 0.5},
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,19 +35,6 @@ def one_device(tmp_path_factory):
         yield
 
 
-def _config(model, **changes):
-    dataset = config_lib.DatasetConfig(
-        dataset="heat", num_train=20, num_validation=4, num_test=4, data_options={"num_points": 32, "num_times": 5}
-    )
-    train = config_lib.TrainConfig(
-        steps=4, batch_size=8, times_per_step=2, train_grid=0, steps_per_call=1, eval_every=2, keep_checkpoints=3
-    )
-    config = config_lib.ExperimentConfig(
-        preset="quick", dataset=dataset, model=config_lib.ModelConfig(model, FIELDS[model]), train=train
-    )
-    return config_lib.replace_fields(config, {**OVERRIDES.get(model, {}), **changes})
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """The folder and the result of a run of a model; each is made once."""
@@ -79,7 +43,7 @@ def finished(tmp_path_factory):
     def run(model):
         if model not in done:
             workdir = tmp_path_factory.mktemp("runs") / model
-            done[model] = workdir, field_run.run(_config(model), workdir)
+            done[model] = workdir, field_run.run(small_runs.config(model), workdir)
         return done[model]
 
     return run
@@ -98,12 +62,14 @@ def _checkpoints(workdir):
 
 
 def test_the_table_above_has_every_model():
-    assert set(FIELDS) == set(models.model_names())
+    assert set(small_runs.FIELDS) == set(models.model_names())
 
 
 # Whole runs are mostly compilation: the kinds of models that differ in the harness always, the others with -m slow.
 QUICK_KINDS = ("fno_rnn", "pod_deeponet")
-EACH_MODEL = [pytest.param(m, marks=[] if m in (*QUICK_KINDS, "fno_2d") else pytest.mark.slow) for m in FIELDS]
+EACH_MODEL = [
+    pytest.param(m, marks=[] if m in (*QUICK_KINDS, "fno_2d") else pytest.mark.slow) for m in small_runs.FIELDS
+]
 
 
 @pytest.mark.parametrize("model", EACH_MODEL)
@@ -132,7 +98,7 @@ def test_an_aligned_model_moves_with_its_field(finished):
 
 @pytest.mark.parametrize(
     "model",
-    [pytest.param(m, marks=[] if m in QUICK_KINDS else pytest.mark.slow) for m in FIELDS if m != "ctfno"],
+    [pytest.param(m, marks=[] if m in QUICK_KINDS else pytest.mark.slow) for m in small_runs.FIELDS if m != "ctfno"],
 )
 def test_every_kind_of_model_is_resumed_to_bitwise_the_same_end(finished, tmp_path, monkeypatch, capsys, model):
     def interrupt(state, report):
@@ -143,8 +109,8 @@ def test_every_kind_of_model_is_resumed_to_bitwise_the_same_end(finished, tmp_pa
     with monkeypatch.context() as patch:
         patch.setattr(loop, "fit", lambda *a, hooks, **k: original(*a, hooks=[*hooks, interrupt], **k))
         with pytest.raises(KeyboardInterrupt):
-            field_run.run(_config(model), tmp_path / "run")
-    result = field_run.run(_config(model), tmp_path / "run", resume=True)
+            field_run.run(small_runs.config(model), tmp_path / "run")
+    result = field_run.run(small_runs.config(model), tmp_path / "run", resume=True)
     assert "resumed at step 2" in capsys.readouterr().out
     ours, theirs = (_checkpoints(workdir)[4].arrays for workdir in (tmp_path / "run", finished(model)[0]))
     assert set(ours) == set(theirs)
@@ -171,7 +137,7 @@ def test_constants_come_from_training_data_only(finished):
 @pytest.mark.parametrize("of", ["params", "average"])
 def test_constants_are_the_same_in_every_checkpoint(finished, of):
     workdir, _ = finished("pod_deeponet")
-    config = _config("pod_deeponet")
+    config = small_runs.config("pod_deeponet")
     module = models.build_model("pod_deeponet", **config.model.model_fields)
     train = _heat().train
     statistics = predict.load_predictor(workdir).normalization
@@ -237,56 +203,6 @@ def test_the_prediction_program_answers_with_ctfno(finished, tmp_path):
         assert found["u"].shape == (4, 2, 32, 1)
 
 
-# --- what is refused ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("dataset", "symmetry"),
-    [
-        ("burgers", "sign_flips"),
-        ("navier_stokes", "sign_flips"),
-        ("diffusion_sorption", "translations"),
-        ("diffusion_sorption", "reflections"),
-    ],
-)
-def test_symmetries_that_an_equation_lacks_are_refused_before_data_are_made(tmp_path, monkeypatch, dataset, symmetry):
-    monkeypatch.setattr(field_run, "load", lambda *_: pytest.fail("data were made"))
-    config = config_lib.replace_fields(_config("ctfno"), {symmetry: True})
-    config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, dataset=dataset))
-    with pytest.raises(config_lib.ConfigError, match=f"{dataset} does not have the symmetry of {symmetry}; remove it"):
-        field_run.run(config, tmp_path / "run")
-
-
-def test_a_window_is_for_models_that_step_through_time(tmp_path):
-    config = _config("ctfno", window=3, shared_normalization=True)
-    with pytest.raises(config_lib.ConfigError, match="window=3 is for models that step through time; ctfno does not"):
-        field_run.run(config, tmp_path / "run")
-    assert not (tmp_path / "run" / "config.json").exists()
-
-
-def test_a_window_longer_than_the_data_is_refused(tmp_path):
-    with pytest.raises(config_lib.ConfigError, match="window=6 exceeds the 5 times of the data"):
-        field_run.run(_config("fno_rnn", window=6), tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("model", "fields"),
-    [
-        ("fno_rnn", {"time_step": 0.3}),
-        ("fno_rnn", {"num_times": 4}),
-        ("fno_rnn", {"time_step": 0.25, "num_times": 10}),  # on the grid, but a step of the window is another one
-        ("fno_2d", {"final_time": 2.0}),
-        ("fno_2d", {"num_times": 4}),
-        ("pod_deeponet", {"basis": "space_time", "num_times": 4}),
-    ],
-)
-def test_a_model_of_other_times_than_the_data_is_refused(tmp_path, model, fields):
-    config = _config(model, model_fields={**FIELDS[model], **fields})
-    with pytest.raises(config_lib.ConfigError, match="does not fit the times of the data"):
-        field_run.run(config, tmp_path / "run")
-    assert not (tmp_path / "run" / "config.json").exists()
-
-
 # --- files of data, several channels --------------------------------------------------------------------------
 
 
@@ -343,7 +259,9 @@ def _check_frame(predictor, flow_file):
             refused()
 
 
-def test_a_run_reads_a_file_of_pdebench_and_reports_channel_by_channel(training_flags, flow_file, tmp_path, capsys):
+def test_a_run_reads_a_file_of_pdebench_and_reports_channel_by_channel(
+    training_flags, flow_file, tmp_path, monkeypatch, capsys
+):
     workdir = tmp_path / "run"
     given = [*FLOW, f"--workdir={workdir}", f"--data_dir={flow_file.parent}"]
     training_flags(*given)
@@ -354,6 +272,14 @@ def test_a_run_reads_a_file_of_pdebench_and_reports_channel_by_channel(training_
     _check_channels(result["metrics"], workdir, flow_file)
 
     _check_frame(predict.load_predictor(workdir), flow_file)
+
+    # The model reads four channels in its frame; the states that it is asked about have three.
+    u0 = pdebench.read("navier_stokes", flow_file, [0, 1]).u0
+    np.save(tmp_path / "u0.npy", u0)
+    asked = {"workdir": workdir, "input": tmp_path / "u0.npy", "times": "0.05,0.3", "output": tmp_path / "u.npz"}
+    found = prediction.predict(monkeypatch, **asked)
+    assert found["u"].shape == (2, 2, 32, 3)
+    np.testing.assert_array_equal(found["u0"], u0)
 
     # The folder is not part of the config: a file that has moved is still the same run.
     assert config_lib.ExperimentConfig.load(workdir / "config.json").dataset.data_file == flow_file.name

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from absl import flags
+from helpers import prediction
 
 from ctfno_jax.training import checkpoint
 from experiments import common, field_run, files
@@ -164,14 +165,7 @@ def query(trained, tmp_path, monkeypatch):
         if array is not None:
             np.save(tmp_path / "u0.npy", array)
         given = {"workdir": trained[0], "input": tmp_path / "u0.npy", "times": "0.5", "output": tmp_path / "u.npz"}
-        values = flags.FlagValues()
-        for name, value in {**given, **changes}.items():
-            flags.DEFINE_string(name, None if value is None else str(value), "", flag_values=values)
-        values.mark_as_parsed()
-        monkeypatch.setattr(predict_program, "FLAGS", values)
-        predict_program.main()
-        with np.load(tmp_path / "u.npz") as found:
-            return dict(found)
+        return prediction.predict(monkeypatch, **{**given, **changes})
 
     return run
 

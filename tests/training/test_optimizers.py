@@ -108,3 +108,9 @@ def test_unknown_names_list_the_known_ones():
         optimizers.optimizer(OptimizerConfig(optimizer="lion"), NUM_STEPS)
     with pytest.raises(ValueError, match="unknown schedule 'linear'; known are constant, step, cosine, one_cycle"):
         optimizers.optimizer(OptimizerConfig(schedule="linear"), NUM_STEPS)
+
+
+@pytest.mark.parametrize("name", ["step", "exponential"])
+def test_a_factor_of_one_does_not_decay(name):
+    rate = optimizers.schedule(OptimizerConfig(learning_rate=0.3, schedule=name, decay_factor=1.0), NUM_STEPS)
+    assert [float(rate(step)) for step in (0, NUM_STEPS)] == pytest.approx([0.3, 0.3])

@@ -1,0 +1,77 @@
+"""What a run refuses: settings that contradict each other, before data are made, and those that do not fit the data."""
+
+from typing import Any
+
+import numpy as np
+
+from ctfno_jax import predict
+from ctfno_jax.config import ConfigError, ExperimentConfig
+from ctfno_jax.data import equations
+from ctfno_jax.training import objectives, optimizers
+
+
+def check_settings(config: ExperimentConfig, model: Any) -> None:
+    """Raises for what follows from the config alone: data may take half an hour to generate."""
+    _check_symmetries(config, equations.EQUATIONS[config.dataset.dataset])
+    optimizers.optimizer(config.optimizer, config.train.steps)
+    objectives.objective(config.train.loss)
+    name, train = config.model.model, config.train
+    if train.window and not hasattr(model, "rollout"):
+        raise ConfigError(f"window={train.window} is for models that step through time; {name} does not")
+    if train.train_times and not hasattr(model, "resampled"):
+        raise ConfigError(f"train_times is for fno_2d; {name} reads single times, see times_per_step")
+    if train.frame == "acoustic" and not _answers_any_time(model):
+        raise ConfigError(
+            f"in the acoustic frame every flow has times of its own, which {name} cannot answer; use frame=particles"
+        )
+
+
+def check_fit(config: ExperimentConfig, model: Any, data_times: np.ndarray, seen_times: np.ndarray) -> None:
+    """Raises for what does not fit the times of the data, or these as the model sees them."""
+    _check_counts(config, len(data_times))
+    _check_times(model, seen_times)
+    _check_window(config, model, data_times)
+
+
+def _check_symmetries(config: ExperimentConfig, equation: equations.Equation) -> None:
+    has = {
+        "sign_flips": equation.odd,
+        "reflections": equation.reflection is not None,
+        "translations": equation.periodic,
+        "frame": equation.periodic if config.train.frame == "aligned" else equation.galilean,
+    }
+    for name, there in has.items():
+        if getattr(config.train, name) and not there:
+            which = f"{name}={config.train.frame}" if name == "frame" else name
+            raise ConfigError(f"{config.dataset.dataset} does not have the symmetry of {which}; remove it")
+
+
+def _answers_any_time(model: Any) -> bool:
+    """Models on a grid of times say so; those that take a basis from the data need times that all samples share."""
+    some = np.asarray([0.0123, 0.0456, 0.0789])
+    return predict.unanswerable(model, some) is None and not hasattr(model, "initialize_from_data")
+
+
+def _check_counts(config: ExperimentConfig, num_times: int) -> None:
+    for name in ("times_per_step", "window"):
+        if getattr(config.train, name) > num_times:
+            raise ConfigError(
+                f"{name}={getattr(config.train, name)} exceeds the {num_times} times of the data; use 0 for all of them"
+            )
+
+
+def _check_times(model: Any, times: np.ndarray) -> None:
+    problem = predict.unanswerable(model, times)
+    if problem is not None:
+        raise ConfigError(f"the model does not fit the times of the data: {problem}")
+
+
+def _check_window(config: ExperimentConfig, model: Any, times: np.ndarray) -> None:
+    """A window takes the frames of the data as steps of the model, one for one."""
+    if not config.train.window or not hasattr(model, "time_step"):
+        return
+    if not np.allclose(times, model.time_step * np.arange(1, len(times) + 1), rtol=1e-3):
+        raise ConfigError(
+            f"the model does not fit the times of the data: with a window, time_step={model.time_step:g} must be the "
+            f"{times[0]:g} between two frames"
+        )

@@ -1,0 +1,109 @@
+"""What a run refuses, and when: before data are made, if it can be known then."""
+
+import dataclasses
+
+import jax
+import pytest
+from helpers import small_runs
+
+from ctfno_jax import config as config_lib
+from experiments import field_run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_device(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+        patch.setenv("CTFNO_CACHE_DIR", str(tmp_path_factory.mktemp("data")))
+        yield
+
+
+@pytest.fixture
+def no_data(monkeypatch):
+    """The run must not come as far as its data."""
+    monkeypatch.setattr(field_run, "load", lambda *_: pytest.fail("data were made"))
+
+
+def _on(dataset: str, model: str = "ctfno", **changes) -> config_lib.ExperimentConfig:
+    config = small_runs.config(model, **changes)
+    return dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, dataset=dataset))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "change", "message"),
+    [
+        ("burgers", {"sign_flips": True}, "burgers does not have the symmetry of sign_flips; remove it"),
+        ("navier_stokes", {"sign_flips": True}, "navier_stokes does not have the symmetry of sign_flips; remove it"),
+        ("diffusion_sorption", {"translations": True}, "diffusion_sorption does not have the symmetry of translations"),
+        ("diffusion_sorption", {"reflections": True}, "diffusion_sorption does not have the symmetry of reflections"),
+        ("burgers", {"frame": "acoustic"}, "burgers does not have the symmetry of frame=acoustic; remove it"),
+        ("heat", {"frame": "comoving"}, "heat does not have the symmetry of frame=comoving; remove it"),
+        ("diffusion_sorption", {"frame": "aligned"}, "diffusion_sorption does not have the symmetry of frame=aligned"),
+    ],
+)
+@pytest.mark.usefixtures("no_data")
+def test_symmetries_that_an_equation_lacks_are_refused(tmp_path, dataset, change, message):
+    with pytest.raises(config_lib.ConfigError, match=message):
+        field_run.run(_on(dataset, **change), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [("fno_2d", {}), ("pod_deeponet", {}), ("pod_deeponet", {"basis": "space_time"})],
+)
+@pytest.mark.usefixtures("no_data")
+def test_models_bound_to_shared_times_are_refused_in_a_frame_without_them(tmp_path, model, fields):
+    config = small_runs.config(
+        model, model_fields={**small_runs.FIELDS[model], "out_channels": 3, **fields}, frame="acoustic"
+    )
+    config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, dataset="navier_stokes"))
+    with pytest.raises(config_lib.ConfigError, match=rf"times of its own, which {model} cannot answer; use frame=part"):
+        field_run.run(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optimizer": "lion"}, "unknown optimizer 'lion'"),
+        ({"schedule": "linear"}, "unknown schedule 'linear'"),
+        ({"loss": "l1"}, "unknown loss 'l1'"),
+        ({"weight_decay": 0.1}, "weight_decay=0.1 needs optimizer adamw"),
+        ({"train_times": 5}, "train_times is for fno_2d; ctfno reads single times"),
+    ],
+)
+@pytest.mark.usefixtures("no_data")
+def test_settings_that_cannot_be_obeyed_are_refused(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        field_run.run(small_runs.config("ctfno", **change), tmp_path / "run")
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_window_is_for_models_that_step_through_time(tmp_path):
+    config = small_runs.config("ctfno", window=3, shared_normalization=True)
+    with pytest.raises(config_lib.ConfigError, match="window=3 is for models that step through time; ctfno does not"):
+        field_run.run(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_window_longer_than_the_data_is_refused(tmp_path):
+    with pytest.raises(config_lib.ConfigError, match="window=6 exceeds the 5 times of the data"):
+        field_run.run(small_runs.config("fno_rnn", window=6), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        ("fno_rnn", {"time_step": 0.3}),
+        ("fno_rnn", {"num_times": 4}),
+        ("fno_rnn", {"time_step": 0.25, "num_times": 10}),  # on the grid, but a step of the window is another one
+        ("fno_2d", {"final_time": 2.0}),
+        ("fno_2d", {"num_times": 4}),
+        ("pod_deeponet", {"basis": "space_time", "num_times": 4}),
+    ],
+)
+def test_a_model_of_other_times_than_the_data_is_refused(tmp_path, model, fields):
+    config = small_runs.config(model, model_fields={**small_runs.FIELDS[model], **fields})
+    with pytest.raises(config_lib.ConfigError, match="does not fit the times of the data"):
+        field_run.run(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "config.json").exists()

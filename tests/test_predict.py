@@ -1,0 +1,37 @@
+"""The frame that a run is learned in, from its config."""
+
+import pytest
+
+from ctfno_jax import predict
+from ctfno_jax.config import DatasetConfig, ExperimentConfig, TrainConfig
+from ctfno_jax.data.alignment import Aligned
+from ctfno_jax.data.frames import FlowFrame
+
+
+def _frame(dataset: str, frame: str, **options):
+    return predict.frame_of(
+        ExperimentConfig(dataset=DatasetConfig(dataset, data_options=options), train=TrainConfig(frame=frame))
+    )
+
+
+@pytest.mark.parametrize("kind", ["comoving", "particles", "acoustic"])
+@pytest.mark.parametrize("law", ["kinematic", "dynamic"])
+def test_frames_of_flows_have_the_domain_and_the_viscous_law_of_the_data(kind, law):
+    assert _frame("navier_stokes", kind, viscous_law=law) == FlowFrame(kind, 2.0, law)
+    assert _frame("navier_stokes", kind) == FlowFrame(kind, 2.0, "kinematic")
+
+
+def test_fields_are_aligned_as_their_reflection_wants_it():
+    assert _frame("heat", "aligned") == Aligned(odd=False)
+    assert _frame("burgers", "aligned") == Aligned(odd=True)
+    assert _frame("navier_stokes", "aligned") == Aligned(odd=False)
+
+
+def test_flows_are_aligned_on_particles():
+    assert _frame("navier_stokes", "aligned_particles", viscous_law="dynamic") == Aligned(
+        FlowFrame("particles", 2.0, "dynamic")
+    )
+
+
+def test_without_a_name_there_is_no_frame():
+    assert _frame("navier_stokes", "") is None
