@@ -197,9 +197,10 @@ def _initial_state(config: ExperimentConfig, model: Any, optimizer: Any, arrays:
 
 
 def _with_reflections(config: ExperimentConfig, u: Any) -> Any:
-    """The solutions, and their images if the run reflects them."""
+    """The solutions, and their images if the run reflects them in place."""
     signs = equations.EQUATIONS[config.dataset.dataset].reflection
-    if not config.train.reflections or signs is None:
+    # Fields that are moved about have more images than a basis could be made of.
+    if not config.train.reflections or config.train.translations or signs is None:
         return u
     return np.concatenate([u, np.asarray(batching.reflected(u, 2, signs))])
 
