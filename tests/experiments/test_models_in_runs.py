@@ -8,6 +8,7 @@ from pathlib import Path
 
 import h5py
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from absl import flags
@@ -15,7 +16,8 @@ from helpers import compiled, prediction, small_runs
 
 from ctfno_jax import config as config_lib
 from ctfno_jax import metrics, predict
-from ctfno_jax.data import frames, pdebench, registry
+from ctfno_jax.data import frames, normalization, pdebench, registry
+from ctfno_jax.data.alignment import Aligned
 from ctfno_jax.models import registry as models
 from ctfno_jax.training import checkpoint, loop
 from experiments import ablation, cells, common, field_result, field_run, files
@@ -87,6 +89,23 @@ def test_every_model_is_trained_and_answers_as_its_result_says(finished, model):
     assert metrics.rmse(u, test.u) == pytest.approx(result["metrics"]["rmse"], rel=1e-6)
     assert result["num_params"] == sum(np.size(a) for a in jax.tree.leaves(predictor.params["params"]))
     assert predictor.description["final_time"] == 2.5
+
+
+@pytest.mark.parametrize(("reflections", "translations"), [(True, False), (True, True), (False, False)])
+def test_the_basis_is_of_the_solutions_and_their_images_in_place(reflections, translations):
+    config = small_runs.config("pod_deeponet", frame="", reflections=reflections, translations=translations)
+    u = jnp.asarray(np.random.default_rng(0).normal(size=(3, 2, 8, 1)), jnp.float32)
+    found = np.asarray(field_run._with_reflections(config, u))
+    expected = u if translations or not reflections else np.concatenate([u, u[:, :, -np.arange(8)]])
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_errors_count_what_they_are_outside_of_the_frame():
+    """In units of the deviations there: for an aligned field, whose values stay what they are, all count one."""
+    train, frame = _heat().train, Aligned()
+    statistics = normalization.fit(frame.enter(train))
+    np.testing.assert_allclose(field_run._weights(frame, train, statistics), np.ones((16, 1)), rtol=1e-5)
+    assert field_run._weights(None, train, statistics) is None
 
 
 def test_an_aligned_model_moves_with_its_field(finished):
