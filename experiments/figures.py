@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
+from ctfno_jax.config import ConfigError
 from ctfno_jax.data import equations
 from ctfno_jax.plotting import suite
 from ctfno_jax.predict import load_predictor
@@ -30,7 +31,7 @@ def heatmaps(runs: Path, sample: int) -> suite.Figure | None:
         workdir = runs / "pde" / dataset / "ctfno" / "seed0"
         try:
             predictor = load_predictor(workdir)
-        except CheckpointError as error:
+        except (CheckpointError, ConfigError) as error:
             print(f"left out: {error}")
             continue
         if predictor.config.dataset.data_file:
