@@ -52,7 +52,9 @@ def error_curves(curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]) ->
         axis.set_xlabel("t")
         axis.set_ylabel("test RMSE in standard deviations")
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
     for axis in axes[len(curves) :]:
         axis.set_visible(False)
+    # One legend for all, where it covers no curve.
+    lines = {line.get_label(): line for axis in axes for line in axis.get_lines()}
+    figure.legend([lines[name] for name in names], names, loc="outside lower center", ncols=len(names), fontsize=9)
     return figure

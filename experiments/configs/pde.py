@@ -92,7 +92,7 @@ _STEPS: dict[str, dict[str, int]] = {
     "heat": {"ctfno": 4000, "fno_rnn": 1000, "fno_2d": 900, "deeponet": 2500, "pod_deeponet": 12000},
     "burgers": {"ctfno": 4500, "fno_rnn": 1300, "fno_2d": 800, "deeponet": 2300, "pod_deeponet": 24000},
     "diffusion_sorption": {"ctfno": 4500, "fno_rnn": 800, "fno_2d": 600, "deeponet": 3600, "pod_deeponet": 18000},
-    "navier_stokes": {"ctfno": 7000, "fno_rnn": 2400, "fno_2d": 2000, "deeponet": 4000, "pod_deeponet": 20000},
+    "navier_stokes": {"ctfno": 7000, "fno_rnn": 2400, "fno_2d": 2000, "deeponet": 4000, "pod_deeponet": 12000},
 }
 
 # Frames of flows (ctfno_jax.data.frames). CTFNO takes times of its own for every flow; so could DeepONet, but its trunk

@@ -47,9 +47,10 @@ def test_committed_rows_are_those_of_the_present_settings():
     for path in rows:
         row = json.loads(path.read_text())
         config = pde.pde_config(row["dataset"], row["model"], row["preset"], row["seed"], row["experiment"])
-        assert (row["steps"], row["train_grid"]) == (config.train.steps, config.train.train_grid), path.name
+        points = int(config.dataset.data_options.get("num_points", 1024))
+        expected = (config.train.steps, config.train.train_grid or points)
+        assert (row["steps"], row["train_grid"]) == expected, path.name
         module = registry.build_model(config.model.model, **config.model.model_fields)
-        points = int(row["data"]["num_points"])
         u0 = jax.ShapeDtypeStruct((1, points, _channels_seen(config)), jnp.float32)
         variables = jax.eval_shape(module.init, jax.random.key(0), u0, jax.ShapeDtypeStruct((1,), jnp.float32))
         assert row["num_params"] == num_parameters(variables["params"]), path.name

@@ -56,6 +56,7 @@ def test_every_equation_is_a_panel_and_every_model_a_curve(count):
         assert axis.get_yscale() == "log"
         assert axis.get_xlabel() == "t"
     assert [axis for axis in figure.axes if axis.get_visible()] == drawn
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ctfno", "fno_2d"]
 
 
 def test_a_model_looks_the_same_in_every_panel():
