@@ -143,7 +143,7 @@ def test_every_kind_of_model_is_resumed_to_bitwise_the_same_end(finished, tmp_pa
 
 def test_constants_come_from_training_data_only(finished):
     predictor = predict.load_predictor(finished("pod_deeponet")[0])
-    train = _heat().train
+    train = Aligned().enter(_heat().train)
     snapshots = predictor.normalization.outputs.normalize(train.u).reshape(-1, 32).astype(np.float64)
     constants = predictor.params["constants"]["pod"]
     np.testing.assert_allclose(constants["mean"][:, 0], snapshots.mean(0), atol=1e-5)
@@ -158,7 +158,7 @@ def test_constants_are_the_same_in_every_checkpoint(finished, of):
     workdir, _ = finished("pod_deeponet")
     config = small_runs.config("pod_deeponet")
     module = models.build_model("pod_deeponet", **config.model.model_fields)
-    train = _heat().train
+    train = Aligned().enter(_heat().train)
     statistics = predict.load_predictor(workdir).normalization
     made = module.initialize_from_data({}, None, train.times, statistics.outputs.normalize(train.u))
     for step, state in _checkpoints(workdir).items():
