@@ -1,8 +1,8 @@
 """Settings of ``python -m experiments.pde``: every equation with every surrogate.
 
 default: tuned for two CPU cores. Training times of one equation are within a factor of two there: about five minutes
-for heat and Burgers, seven for diffusion-sorption, ten for Navier-Stokes. How many steps that is depends on the model, see
-``_STEPS``. Symmetries of an equation are used by every model that does not have them built in.
+for heat and Burgers, seven for diffusion-sorption, ten for Navier-Stokes. How many steps that is depends on the model,
+see ``_STEPS``. Symmetries of an equation are used by every model that does not have them built in.
 quick: proves the pipeline in about a minute, on fewer, coarser trajectories.
 paper: the paper's own sizes and schedules, for a GPU: all times and points in every step, thousands of epochs.
 """
