@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ctfno_jax.models import ctfno, inputs
+from ctfno_jax.models import ctfno, inputs, latent
 from ctfno_jax.ops import lipschitz, spectral
 from ctfno_jax.types import Apply, Params
 
@@ -118,6 +118,21 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
         lifting=norm_fn(before[0]),
         projection=lipschitz.product_bound([norm_fn(stage) for stage in after]),
     )
+
+
+def observed_lipschitz(
+    model: latent.ObservedCTFNO, params: Params, times: Float[Array, " time"], *, exact: bool = True
+) -> Float[np.ndarray, " time"]:
+    """For each time, a proven bound on the L2 Lipschitz constant of the map from observed values to the forecast.
+
+    Points are mapped to functions by one matrix, and functions back by another; the operator is between them. Times of
+    observation, if the model reads any, are not values: an error in them is not part of it.
+    """
+    weights = params["params"]
+    inside = certify(model.operator, {"params": weights["operator"]}, times, exact=exact).lipschitz
+    embedding = np.asarray(weights["point_embedding"]["weight"], np.float64)[: model.out_features]
+    projection = np.asarray(weights["point_projection"]["weight"], np.float64)
+    return inside * lipschitz.spectral_norm(embedding[None]) * lipschitz.spectral_norm(projection[None])
 
 
 def _pointwise_stages(model: ctfno.CTFNO, params: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -13,13 +13,13 @@ from jaxtyping import Float
 
 from ctfno_jax.certify import certify
 from ctfno_jax.config import ExperimentConfig, from_dict
-from ctfno_jax.data import equations
+from ctfno_jax.data import equations, synthetic
 from ctfno_jax.data.alignment import Aligned
 from ctfno_jax.data.frames import FlowFrame, Frame
 from ctfno_jax.data.normalization import Normalization
 from ctfno_jax.models.ctfno import CTFNO
 from ctfno_jax.models.inputs import check_times
-from ctfno_jax.models.registry import build_model
+from ctfno_jax.models.registry import build_model, build_series_model
 from ctfno_jax.training import checkpoint
 from ctfno_jax.types import Params
 
@@ -127,6 +127,17 @@ def unanswerable(model: nn.Module, times: np.ndarray) -> str | None:
     return None if answerable is None else answerable(np.asarray(times))
 
 
+def is_series(config: ExperimentConfig) -> bool:
+    """The run reads observed vectors, not fields."""
+    return config.dataset.dataset in synthetic.FAMILIES
+
+
+def model_of(config: ExperimentConfig) -> nn.Module:
+    """The module of a run, in the form that its data need."""
+    build = build_series_model if is_series(config) else build_model
+    return build(config.model.model, **config.model.model_fields)
+
+
 def frame_of(config: ExperimentConfig) -> Frame | None:
     """The frame in which a run sees its fields, if it has one of its own."""
     if not config.train.frame:
@@ -176,7 +187,7 @@ def predictor_from_checkpoint(best: checkpoint.Checkpoint) -> Predictor:
     """A predictor from one checkpoint."""
     description = best.description
     config = from_dict(ExperimentConfig, description["config"])
-    model = build_model(config.model.model, **config.model.model_fields)
+    model = model_of(config)
     u0 = jax.ShapeDtypeStruct((1, *description["grid"], description["in_channels"]), jnp.float32)
     like = jax.eval_shape(model.init, jax.random.key(0), u0, jax.ShapeDtypeStruct((1,), jnp.float32))
     prefix = "average/" if config.optimizer.average_decay else "params/"

@@ -6,7 +6,7 @@ from pathlib import Path
 from absl import flags
 
 from ctfno_jax.data import registry
-from experiments import common, field_result, field_run, files
+from experiments import common, field_result, field_run, files, run_folder
 
 FLAGS = flags.FLAGS
 
@@ -26,14 +26,14 @@ def run_cell(preset_config: common.PresetConfig, model: str | None = None) -> No
             )
         if config != preset_config(FLAGS.dataset, model, FLAGS.preset, FLAGS.seed):
             raise ValueError("rows in --results_dir are of presets as they are; remove the overrides or --results_dir")
-        row = field_run.row_path(FLAGS.results_dir, config)
+        row = run_folder.row_path(FLAGS.results_dir, config)
     if row is not None and row.exists():
         print(f"{row} is there already; nothing to do")
         print(field_result.summary(json.loads(row.read_text()), row.parent))
         return
     if FLAGS.data_dir and data_file is None:
         print(f"note: {config.dataset.dataset} is generated; nothing is read from --data_dir")
-    workdir = Path(FLAGS.workdir) if FLAGS.workdir else field_run.default_workdir(config)
+    workdir = Path(FLAGS.workdir) if FLAGS.workdir else run_folder.default_workdir(config)
     result = field_run.run(
         config, workdir, resume=FLAGS.resume, parallel=FLAGS.parallel, tensorboard=FLAGS.tensorboard,
         data_file=data_file,

@@ -11,6 +11,7 @@ from typing import Any
 from absl import app, flags
 
 from ctfno_jax import config as config_lib
+from ctfno_jax import predict
 from ctfno_jax.models import registry as models
 from ctfno_jax.training import loop, optimizers, sharding
 from ctfno_jax.training.checkpoint import CheckpointError
@@ -82,7 +83,11 @@ def define_training_flags(datasets: tuple[str, ...], model_names: tuple[str, ...
 
 def _model_fields() -> dict[str, Any]:
     """Fields of all models with their types."""
-    every = [models.hyper_parameters(name) for name in models.model_names()]
+    every = [
+        models.hyper_parameters(name, series=series)
+        for series in (False, True)
+        for name in models.model_names(series=series)
+    ]
     return {field: kind for known in every for field, (kind, _) in known.items()}
 
 
@@ -106,7 +111,7 @@ def config_from_flags(preset_config: PresetConfig, model: str, data_file: str = 
             if field.name not in _SPECIAL and FLAGS[field.name].value is not None:
                 overrides[field.name] = FLAGS[field.name].value
     _refuse_unread(overrides, FLAGS.schedule or config.optimizer.schedule)
-    known = models.hyper_parameters(config.model.model)
+    known = models.hyper_parameters(config.model.model, series=predict.is_series(config))
     model_fields = dict(config.model.model_fields)
     for field in _model_fields():
         value = FLAGS[field].value
@@ -122,7 +127,7 @@ def config_from_flags(preset_config: PresetConfig, model: str, data_file: str = 
     overrides["data_options"] = {**preset_options, **dict(map(_parse_option, FLAGS.data_option))}
     config = config_lib.replace_fields(config, overrides)
     # Building a module is free and refuses bad fields now, before any data is made.
-    models.build_model(config.model.model, **config.model.model_fields)
+    predict.model_of(config)
     return config
 
 

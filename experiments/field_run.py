@@ -1,7 +1,5 @@
 """One training run on a field data set, from config to the best state; ``field_result`` judges that."""
 
-import dataclasses
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -11,63 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ctfno_jax import metrics, predict
-from ctfno_jax.config import ConfigError, ExperimentConfig, from_dict
+from ctfno_jax.config import ConfigError, ExperimentConfig
 from ctfno_jax.data import batching, equations, fields, normalization, registry
 from ctfno_jax.data.frames import Frame
 from ctfno_jax.models import ctfno
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.training import checkpoint, loop, objectives, optimizers, sharding
 from ctfno_jax.training import step as step_lib
-from experiments import field_checks, field_result, files
+from experiments import field_checks, field_result, files, hooks, run_folder
 from experiments.progress import GenerationLine, ProgressLine, duration
-
-
-def default_workdir(config: ExperimentConfig) -> Path:
-    """``runs/<experiment>/<dataset>/<model>/seed<k>``."""
-    return Path("runs") / config.experiment / config.dataset.dataset / config.model.model / f"seed{config.seed}"
-
-
-def row_path(results_dir: str | Path, config: ExperimentConfig) -> Path:
-    """Where the row of a cell is kept."""
-    name = f"{config.dataset.dataset}-{config.model.model}-{config.preset}-seed{config.seed}.json"
-    return Path(results_dir) / config.experiment / name
-
-
-def claim_workdir(workdir: Path, config: ExperimentConfig, *, resume: bool) -> dict[str, Any] | None:
-    """Raises if the folder is not this run's to write in; returns its result if the run has finished already."""
-    path = workdir / "config.json"
-    started = (workdir / "checkpoints").exists()
-    if started and not path.exists():
-        raise ConfigError(f"{workdir} holds checkpoints without a config.json; choose another --workdir")
-    if path.exists():
-        existing = ExperimentConfig.load(path)
-        if started and json.loads(existing.to_json()) != json.loads(config.to_json()):
-            raise ConfigError(
-                f"{workdir} belongs to another config ({_difference(existing, config)}); choose another --workdir"
-            )
-        if (workdir / "result.json").exists():
-            return json.loads((workdir / "result.json").read_text())
-        if started and not resume:
-            raise ConfigError(f"{workdir} holds an unfinished run; go on with --resume, or choose another --workdir")
-    files.make_directory(workdir)
-    return None
-
-
-def _difference(existing: ExperimentConfig, config: ExperimentConfig) -> str:
-    there, here = _leaves(dataclasses.asdict(existing)), _leaves(dataclasses.asdict(config))
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    text = ", ".join(f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in names[:3])
-    return text + (f", and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _leaves(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    leaves = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            leaves.update(_leaves(value, f"{prefix}{name}."))
-        else:
-            leaves[prefix + name] = list(value) if isinstance(value, tuple) else value
-    return leaves
 
 
 def run(
@@ -77,7 +27,7 @@ def run(
     """Trains, evaluates and writes all files of one cell; returns its result."""
     if config.dataset.data_file != (data_file.name if data_file else ""):
         raise ConfigError(f"the config reads {config.dataset.data_file or 'no file'}, but {data_file} was given")
-    finished = claim_workdir(workdir, config, resume=resume)
+    finished = run_folder.claim_workdir(workdir, config, resume=resume)
     if finished is not None:
         print(f"{workdir} has finished already; nothing to do")
         return finished
@@ -111,18 +61,18 @@ def run(
     # Only now, with every setting obeyed so far, does the folder become this run's.
     files.write_text(workdir / "config.json", config.to_json())
     with checkpoint.CheckpointStore(workdir / "checkpoints", keep_latest=config.train.keep_checkpoints) as store:
-        state, seconds = _restore(store, state, description) if resume else (state, 0.0)
+        state, seconds = run_folder.restore(store, state, description) if resume else (state, 0.0)
         if int(state.step):
             print(f"resumed at step {int(state.step)}", flush=True)
         files.truncate_json_lines(workdir / "metrics.jsonl", int(state.step))
         if not int(state.step):
             evaluate(state.evaluation_params)  # a mistake in the evaluation shows now, not after the first minutes
-        hooks = [_metrics_hook(workdir), _checkpoint_hook(store, description), ProgressLine()]
+        followers = [hooks.metrics_hook(workdir), hooks.checkpoint_hook(store, description), ProgressLine()]
         if tensorboard:
-            hooks.append(_tensorboard_hook(workdir))
+            followers.append(hooks.tensorboard_hook(workdir))
         loop.fit(
             state, multi_step, arrays, num_steps=config.train.steps, steps_per_call=config.train.steps_per_call,
-            eval_every=config.train.eval_every, evaluate_fn=evaluate, hooks=hooks, train_seconds=seconds,
+            eval_every=config.train.eval_every, evaluate_fn=evaluate, hooks=followers, train_seconds=seconds,
         )  # fmt: skip
         best, last = store.restore_best(), store.restore_last()
     assert best is not None
@@ -134,7 +84,7 @@ def load(config: ExperimentConfig, data_file: Path | None = None) -> fields.Fiel
     """The data of a run, with a line that says what is in it."""
     start = time.perf_counter()
     d = config.dataset
-    data = registry.load_dataset(
+    data = registry.load_fields(
         d.dataset, num_train=d.num_train, num_validation=d.num_validation, num_test=d.num_test, seed=d.data_seed,
         data_file=data_file, progress=GenerationLine(d.dataset), **d.data_options,
     )  # fmt: skip
@@ -261,51 +211,3 @@ def _validator(
         }
 
     return evaluate
-
-
-def _restore(
-    store: checkpoint.CheckpointStore, state: step_lib.TrainState, description: dict[str, Any]
-) -> tuple[step_lib.TrainState, float]:
-    """The last intact state and the seconds spent on it; the given ones if there is none yet."""
-    last = store.restore_last()
-    if last is None:
-        return state, 0.0
-    # Settings that are newer than the checkpoint have their defaults in it.
-    there, here = (from_dict(ExperimentConfig, d["config"]).to_json() for d in (last.description, description))
-    if there != here:
-        raise ConfigError("the checkpoints in the workdir are of another config than its config.json")
-    restored = jax.tree.map(jnp.asarray, checkpoint.unflatten(last.arrays, state))
-    return restored, float(last.description["train_seconds"])
-
-
-def _metrics_hook(workdir: Path) -> loop.Hook:
-    def hook(state: step_lib.TrainState, report: loop.Report) -> None:
-        del state
-        values = {"step": report.step, "loss": report.loss, "seconds": round(report.train_seconds, 3)}
-        files.append_json_line(workdir / "metrics.jsonl", {**values, **(report.metrics or {})})
-
-    return hook
-
-
-def _checkpoint_hook(store: checkpoint.CheckpointStore, description: dict[str, Any]) -> loop.Hook:
-    def hook(state: step_lib.TrainState, report: loop.Report) -> None:
-        if report.metrics is not None:
-            store.save(report.step, state, {**description, "train_seconds": report.train_seconds}, report.metrics)
-
-    return hook
-
-
-def _tensorboard_hook(workdir: Path) -> loop.Hook:
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError as error:
-        raise ConfigError("--tensorboard needs the tensorboard extra: pip install -e '.[tensorboard]'") from error
-    writer = SummaryWriter(str(workdir / "tensorboard"))
-
-    def hook(state: step_lib.TrainState, report: loop.Report) -> None:
-        del state
-        for name, value in {"loss": report.loss, **(report.metrics or {})}.items():
-            writer.add_scalar(name, value, report.step)
-        writer.flush()
-
-    return hook

@@ -1,7 +1,10 @@
-"""Draws the figures of the PDE suite: ``python -m experiments.figures``.
+"""Draws the figures of the suites: ``python -m experiments.figures``.
 
 * ``heatmaps.png``: truth, prediction and error of one test trajectory of every equation, from trained runs;
-* ``error_over_time.png``: test error of every model against time, from the rows of finished cells.
+* ``error_over_time.png``: test error of every model against time, from the rows of finished cells;
+* ``trajectories.png``: forecasts of low-dimensional dynamics by every model, from trained runs;
+* ``spiral_extrapolation.png``: the same for the spiral, far beyond the times of the training;
+* ``noise.png``: forecasts under noisy observations, with and without stabilisation.
 
 A run or a row that is not there leaves its place empty, and is named.
 """
@@ -16,12 +19,12 @@ from ctfno_jax.data import equations
 from ctfno_jax.plotting import suite
 from ctfno_jax.predict import load_predictor
 from ctfno_jax.training.checkpoint import CheckpointError
-from experiments import common, field_run, files, tables
+from experiments import common, dynamics_figures, field_run, files, tables
 from experiments.configs import pde as presets
 
 FLAGS = flags.FLAGS
 
-FIGURES = ("all", "heatmaps", "error_over_time")
+FIGURES = ("all", "heatmaps", "error_over_time", "trajectories", "spiral_extrapolation", "noise")
 
 
 def heatmaps(runs: Path, sample: int) -> suite.Figure | None:
@@ -71,11 +74,18 @@ def main() -> None:
         _write(output / "heatmaps.png", heatmaps(Path(FLAGS.runs), FLAGS.sample))
     if FLAGS.figure in ("all", "error_over_time"):
         _write(output / "error_over_time.png", error_over_time(Path(FLAGS.results_dir), FLAGS.preset))
+    runs = Path(FLAGS.runs)
+    if FLAGS.figure in ("all", "trajectories"):
+        _write(output / "trajectories.png", dynamics_figures.learned_trajectories(runs, FLAGS.sample))
+    if FLAGS.figure in ("all", "spiral_extrapolation"):
+        _write(output / "spiral_extrapolation.png", dynamics_figures.spiral_extrapolation(runs, FLAGS.sample))
+    if FLAGS.figure in ("all", "noise"):
+        _write(output / "noise.png", dynamics_figures.noisy_observations(runs, FLAGS.sample, FLAGS.noise))
 
 
 def _write(path: Path, figure: suite.Figure | None) -> None:
     if figure is None:
-        raise ValueError(f"nothing to draw in {path}: train first, with python -m experiments.pde")
+        raise ValueError(f"nothing to draw in {path}: train first, with python -m experiments.pde or synthetic")
     files.write_figure(path, figure)
     print(path)
 
@@ -86,5 +96,6 @@ if __name__ == "__main__":
     flags.DEFINE_string("results_dir", "results", "folder with the rows")
     flags.DEFINE_string("output_dir", "results/figures", "where to write")
     flags.DEFINE_integer("sample", 0, "test trajectory that is drawn")
+    flags.DEFINE_float("noise", 0.1, "standard deviation of the noise on observations", lower_bound=0.0)
     flags.DEFINE_enum("preset", "default", common.PRESETS, "rows of this preset")
     common.run_program(main)

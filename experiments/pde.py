@@ -9,5 +9,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    common.define_training_flags(tuple(presets.PROBLEMS), (*presets.SURROGATES, *presets.ABLATIONS))
+    common.define_training_flags(
+        tuple(presets.PROBLEMS), (*presets.SURROGATES, *presets.ABLATIONS, "neural_flow", "neural_laplace")
+    )
     common.run_program(main)

@@ -1,8 +1,9 @@
 """Queries a trained run: ``python -m experiments.predict --workdir=RUN --input=u0.npy --times=0.1,2 --output=u.npz``.
 
 The input is a ``.npy`` array of initial states, ``(x,)``, ``(batch, x)`` or ``(batch, *space, channels)``, on any grid
-that can carry the model's modes. The output holds ``u`` as ``(batch, time, *space, channels)``, ``times`` and ``u0``; a
-picture of the first sample is left beside it.
+that can carry the model's modes. For a run on series it is what was observed, ``(steps,)``, ``(batch, steps)`` or
+``(batch, steps, features)``, and times count from the last observation. The output holds ``u`` as ``(batch, time,
+*space, channels)``, ``times`` and ``u0``; a picture of the first sample is left beside it.
 """
 
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 from absl import flags
 
 from ctfno_jax.plotting import fields as plots
-from ctfno_jax.predict import load_predictor
+from ctfno_jax.plotting import series as series_plots
+from ctfno_jax.predict import is_series, load_predictor
 from experiments import common, files
 
 FLAGS = flags.FLAGS
@@ -65,7 +67,13 @@ def main() -> None:
     horizon = predictor.description.get("final_time")
     if horizon is not None and times.max() > horizon * (1 + 1e-6):
         print(f"note: times up to {times.max():g} lie beyond the training horizon of {horizon:g}")
-    if num_space == 1:
+    if is_series(predictor.config):
+        order = np.argsort(times, kind="stable")
+        title = f"{predictor.config.dataset.dataset}: {predictor.config.model.model}, first sample"
+        figure = series_plots.curves(times[order], u[0, order], title=title)
+        files.write_figure(output.with_suffix(".png"), figure)
+        print(f"{output.with_suffix('.png')}: first sample")
+    elif num_space == 1:
         order = np.argsort(times, kind="stable")
         title = f"{predictor.config.dataset.dataset}: {predictor.config.model.model}"
         figure = plots.snapshots(states[0, :, 0], u[0, order, :, 0], times[order], title=title)

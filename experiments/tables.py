@@ -13,10 +13,11 @@ from absl import flags
 
 from experiments import common, paper_results
 from experiments.configs import pde as presets
+from experiments.configs import synthetic as dynamics
 
 FLAGS = flags.FLAGS
 
-TABLES = ("pde", "ablation", "timing")
+TABLES = ("pde", "ablation", "timing", "synthetic")
 FORMATS = ("text", "markdown")
 Row = dict[str, Any]
 
@@ -51,11 +52,11 @@ def spread(values: list[float], scale: float = 1.0) -> str:
     return text
 
 
-def cell_line(rows: list[Row], dataset: str, model: str) -> list[str]:
+def cell_line(rows: list[Row], dataset: str, model: str, experiment: str = "pde") -> list[str]:
     """One line of a table of test errors, all of them times 1e-2."""
     found = cell(rows, dataset, model)
     metric = paper_results.UNITS.get(dataset, "rmse")
-    paper = paper_results.paper_result("pde", dataset, model) or {}
+    paper = paper_results.paper_result(experiment, dataset, model) or {}
     between = f"{metric}_between_times"
     ours = [row["metrics"][metric] for row in found]
     ratio = ""
@@ -105,6 +106,52 @@ def overview(rows: list[Row], datasets: tuple[str, ...], models: tuple[str, ...]
     return "test RMSE x 1e-2 (Navier-Stokes in standard deviations)\n" + layout(lines, form)
 
 
+def dynamics_line(rows: list[Row], dataset: str, model: str) -> list[str]:
+    """One line for low-dimensional dynamics or reaction: as for an equation, but that series have other extras."""
+    experiment = "pde" if dataset == "heat" else "synthetic"
+    name, ours, paper, ratio, relative, _, count, minutes, cores, seeds = cell_line(rows, dataset, model, experiment)
+    found = [row["metrics"] for row in cell(rows, dataset, model)]
+    of_x = spread([m["rmse_x"] for m in found if "rmse_x" in m], 100)
+    evaluations = [m["function_evaluations"] for m in found if "function_evaluations" in m]
+    calls = f"{np.mean(evaluations):.0f}" if evaluations else ""
+    return [name, ours, paper, ratio, relative, of_x, calls, count, minutes, cores, seeds]
+
+
+DYNAMICS_HEADER = [
+    "model", "RMSE", "paper", "ratio", "nRMSE", "RMSE of x", "evaluations", "parameters", "minutes", "cores", "seeds",
+]  # fmt: skip
+
+
+def dynamics_table(rows: list[Row], form: str) -> str:
+    """Test errors on low-dimensional dynamics, and of the same models on fields."""
+    blocks = []
+    for dataset in ("square", "sawtooth", "stiff", "spiral", "reaction", "heat"):
+        models = dynamics.MODELS
+        if dataset == "reaction":
+            models = (*models, "fno_2d")
+        elif dataset == "heat":
+            models = ("ctfno", "neural_flow", "neural_laplace")
+        lines = [dynamics_line(rows, dataset, model) for model in models]
+        title = f"{dataset}: test errors x 1e-2"
+        if dataset == "stiff":
+            found = {row["metrics"]["spikes"] for row in rows if row["dataset"] == "stiff"}
+            title += f"; values in the middle of a jump, in the test set: {', '.join(map(str, sorted(found))) or '-'}"
+        blocks.append(f"{title}\n" + layout([DYNAMICS_HEADER, *lines], form))
+    return "\n\n".join(blocks)
+
+
+def dynamics_overview(rows: list[Row], form: str) -> str:
+    """All data sets and models in one table, with the paper's CTFNO below."""
+    datasets = ("square", "sawtooth", "stiff", "spiral", "reaction")
+    lines = [["model", *datasets]]
+    for model in (*dynamics.MODELS, "fno_2d"):
+        found = [cell(rows, dataset, model) for dataset in datasets]
+        lines.append([model, *(spread([row["metrics"]["rmse"] for row in some], 100) for some in found)])
+    printed = [paper_results.paper_result("synthetic", dataset, "ctfno") or {} for dataset in datasets]
+    lines.append(["ctfno, paper", *(f"{100 * p['rmse']:.4g}" for p in printed)])
+    return "test RMSE x 1e-2\n" + layout(lines, form)
+
+
 def timing_table(path: Path, form: str) -> str:
     """Seconds of an epoch on heat, and their ratios to CTFNO."""
     if not path.exists():
@@ -127,6 +174,22 @@ def timing_table(path: Path, form: str) -> str:
     return head + "\n" + layout(lines, form)
 
 
+def dynamics_timing_table(path: Path, form: str) -> str:
+    """Milliseconds of a step and of a forecast on the spiral, and their ratios to CTFNO."""
+    if not path.exists():
+        raise ValueError(f"there is no {path}; make it with python -m experiments.timing --dynamics_output={path}")
+    row = json.loads(path.read_text())
+    lines = [["model", "training ms", "ratio", "inference ms", "ratio", "evaluations", "parameters"]]
+    ctfno = row["models"]["ctfno"]
+    for model, numbers in row["models"].items():
+        line = [model]
+        for part in ("training", "inference"):
+            line += [f"{1e3 * numbers[part]:.1f}", f"{numbers[part] / ctfno[part]:.2f}"]
+        calls = f"{numbers['function_evaluations']:.0f}" if "function_evaluations" in numbers else ""
+        lines.append([*line, calls, f"{numbers['num_params']:,}"])
+    return f"spiral: {row['batch_size']} series at 100 times\n" + layout(lines, form)
+
+
 def layout(lines: list[list[str]], form: str) -> str:
     """Lines as aligned text or as Markdown, which starts after an empty line; empty cells are marked in text."""
     if form == "markdown":
@@ -146,8 +209,15 @@ def main() -> None:
         raise ValueError(f"there is no folder {results}; --results_dir names the folder with the rows")
     if FLAGS.table == "timing":
         print(timing_table(results / "timing" / "heat.json", FLAGS.format))
+        if (results / "timing" / "dynamics.json").exists():
+            print("\n" + dynamics_timing_table(results / "timing" / "dynamics.json", FLAGS.format))
         return
     rows = read_rows(results / "pde", FLAGS.preset)
+    if FLAGS.table == "synthetic":
+        rows = [row for row in rows if row["dataset"] == "heat"] + read_rows(results / "synthetic", FLAGS.preset)
+        print(dynamics_overview(rows, FLAGS.format) + "\n")
+        print(dynamics_table(rows, FLAGS.format))
+        return
     if FLAGS.table == "pde":
         datasets = tuple(presets.PROBLEMS)
         print(overview(rows, datasets, presets.SURROGATES, FLAGS.format) + "\n")

@@ -10,7 +10,8 @@ and the arithmetic of ours as a fraction of the rate of a 2048-cube float32 matr
 products are counted: a backward pass does each of them once more for the field and, where there is a weight (not for
 the transforms), once more for the weight.
 
-``--heat_output=FILE`` instead times training and inference of FNO-RNN, FNO-2D and CTFNO on heat, as the paper does.
+``--heat_output=FILE`` instead times training and inference of FNO-RNN, FNO-2D and CTFNO on heat, as the paper does;
+``--dynamics_output=FILE`` those of the models of dynamics on the spiral, from trained runs in ``--runs``.
 """
 
 import functools
@@ -28,7 +29,7 @@ from ctfno_jax.models.ctfno import CTFNO, num_parameters
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.training import objectives, optimizers
 from ctfno_jax.training import step as step_lib
-from experiments import common, files, obvious, tables
+from experiments import common, dynamics_timing, files, obvious, tables
 from experiments.configs import pde
 
 FLAGS = flags.FLAGS
@@ -204,6 +205,11 @@ def main() -> None:
         files.write_json(FLAGS.heat_output, row)
         print(tables.timing_table(Path(FLAGS.heat_output), "text"))
         return
+    if FLAGS.dynamics_output:
+        row = {**dynamics_timing.measure(Path(FLAGS.runs), best_seconds, repeats), "device": _device()}
+        files.write_json(FLAGS.dynamics_output, row)
+        print(tables.dynamics_timing_table(Path(FLAGS.dynamics_output), "text"))
+        return
     results = []
     for size in SIZES[: 1 if FLAGS.quick else None]:
         results.append(compare(*size, repeats=repeats if size[-1] < 1024 else max(2, repeats // 4)))
@@ -239,4 +245,6 @@ if __name__ == "__main__":
     flags.DEFINE_string(
         "heat_output", None, "instead time an epoch of FNO-RNN, FNO-2D and CTFNO on heat, into this file"
     )
+    flags.DEFINE_string("dynamics_output", None, "instead time the models of dynamics on the spiral, into this file")
+    flags.DEFINE_string("runs", "runs", "folder with trained runs, for --dynamics_output")
     common.run_program(main)

@@ -1,4 +1,4 @@
-"""The four equations: random initial states, solved by the reference solvers, and what is known about each of them.
+"""The five equations: random initial states, solved by the reference solvers, and what is known about each of them.
 
 A generator is a function ``(num_samples, seed, first, *, options) -> Trajectories`` for the samples ``first`` to
 ``first + num_samples - 1``. Every sample has its own seed sequence: asking for more samples changes none of the others,
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ctfno_jax.data.fields import Trajectories
-from ctfno_jax.solvers import burgers, diffusion_sorption, heat, random_fields
+from ctfno_jax.solvers import burgers, diffusion_sorption, heat, random_fields, reaction
 from ctfno_jax.solvers import compressible_navier_stokes as navier_stokes
 
 Generator = Callable[..., Trajectories]
@@ -159,6 +159,52 @@ def navier_stokes_trajectories(
     return _trajectories(u0, times, u)
 
 
+def reaction_trajectories(
+    num_samples: int,
+    seed: int,
+    first: int = 0,
+    *,
+    num_points: int = 100,
+    rate: float = 6.0,
+    max_wave: int = 4,
+    margin: float = 0.05,
+    final_time: float = 1.0,
+    num_times: int = 50,
+    refinement: int = 1,
+) -> Trajectories:
+    """Exact solutions of the reaction equation from random sums of two sines and an exponential.
+
+    Where an initial value is negative the solution ends in a finite time: draws that come below ``margin`` on the grid
+    are rejected (:func:`rejected_reactions`). There is no step that ``refinement`` could divide.
+    """
+    _check_sizes(num_points, num_times, refinement)
+    _check_positive(rate=rate, max_wave=max_wave, margin=margin, final_time=final_time)
+    times = _times(final_time, num_times)
+    draws = [_reaction_field(rng, num_points, max_wave, margin)[0] for rng in _generators(num_samples, seed, first)]
+    u = reaction.solve(np.stack(draws), times, rate=rate)
+    return _trajectories(np.stack(draws)[..., None], times, u[..., None])
+
+
+def rejected_reactions(
+    num_samples: int, seed: int, *, num_points: int = 100, max_wave: int = 4, margin: float = 0.05
+) -> int:
+    """How many draws were rejected before the first samples of :func:`reaction_trajectories` were found."""
+    return sum(_reaction_field(rng, num_points, max_wave, margin)[1] for rng in _generators(num_samples, seed, 0))
+
+
+def _reaction_field(rng: np.random.Generator, num_points: int, max_wave: int, margin: float) -> tuple[np.ndarray, int]:
+    """An initial field and the number of draws rejected before it."""
+    x = np.arange(num_points) / num_points
+    for rejected in range(10_000):
+        waves = rng.integers(1, max_wave + 1, size=2)
+        z = rng.standard_normal(3)
+        sines = np.sin(2 * np.pi * waves[:, None] * x)
+        f = 0.5 * (z[:2] @ sines) + z[2] * np.exp(-x) + 2
+        if f.min() >= margin:
+            return f, rejected
+    raise ValueError(f"no draw stays above margin={margin}; choose a smaller one")
+
+
 EQUATIONS: dict[str, Equation] = {
     "heat": Equation(heat_trajectories, reflection=(1.0,), odd=True),
     "burgers": Equation(burgers_trajectories, reflection=(-1.0,), chunk=50),
@@ -167,6 +213,8 @@ EQUATIONS: dict[str, Equation] = {
         navier_stokes_trajectories, domain=(-1.0, 1.0), channels=("density", "pressure", "velocity"),
         reflection=(1.0, 1.0, -1.0), galilean=True, chunk=50,
     ),
+    # It acts at each point by itself, so any exchange of points maps solutions to solutions.
+    "reaction": Equation(reaction_trajectories, reflection=(1.0,)),
 }  # fmt: skip
 
 

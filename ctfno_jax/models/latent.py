@@ -20,8 +20,8 @@ class ObservedCTFNO(nn.Module):
     """
 
     operator: ctfno.CTFNO
-    grid_points: int
-    out_features: int
+    grid_points: int = 16
+    out_features: int = 1
 
     @nn.compact
     def __call__(
@@ -29,6 +29,7 @@ class ObservedCTFNO(nn.Module):
         observations: Float[Array, "batch steps features"],
         times: Float[Array, " time"] | Float[Array, "batch time"],
     ) -> Float[Array, "batch time out_features"]:
+        """Values at ``times``; times of observation may come as a last feature of the points."""
         weight, bias = layers.Affine(self.grid_points, name="point_embedding")(observations.shape[-1])
         functions = observations @ weight + bias
         u = self.operator(functions.swapaxes(1, 2), times)[..., 0]

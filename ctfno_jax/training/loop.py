@@ -78,27 +78,63 @@ def fit(
     Raises:
       TrainingDiverged: if a loss is not finite. Hooks do not see that state, so no checkpoint of it is made.
     """
-    done = int(state.step)
+    return fit_together(
+        [state], lambda states, d: _in_list(multi_step(states[0], d)), data, num_steps=num_steps,
+        steps_per_call=steps_per_call, eval_every=eval_every, evaluate_fn=evaluate_fn, hooks=[hooks],
+        train_seconds=train_seconds,
+    )[0]  # fmt: skip
+
+
+def _in_list(result: tuple[TrainState, Any]) -> tuple[list[TrainState], list[Any]]:
+    state, losses = result
+    return [state], [losses]
+
+
+def fit_together(
+    states: list[TrainState],
+    multi_step: Callable[[list[TrainState], Any], tuple[list[TrainState], list[Any]]],
+    data: Any,
+    *,
+    num_steps: int,
+    steps_per_call: int,
+    eval_every: int,
+    evaluate_fn: Evaluate,
+    hooks: Sequence[Sequence[Hook]],
+    train_seconds: float = 0.0,
+) -> list[TrainState]:
+    """The same for several runs on one data set, each with hooks of its own; all stand at the same step.
+
+    ``multi_step`` makes the steps of all of them. Seconds are those of all runs divided by their number.
+    """
+    (done,) = {int(state.step) for state in states}
     while done < num_steps:
         start = time.perf_counter()
-        state, losses = multi_step(state, data)
-        losses = np.asarray(jax.block_until_ready(losses)).reshape(-1)
-        seconds = time.perf_counter() - start
-        bad = np.flatnonzero(~np.isfinite(losses))
-        if bad.size:
-            raise TrainingDiverged(
-                f"the loss became {losses[bad[0]]} at step {done + int(bad[0]) + 1}; the last good checkpoint is kept. "
-                "Try a smaller learning_rate or clip_norm"
-            )
+        states, losses = multi_step(states, data)
+        losses = [np.asarray(some).reshape(-1) for some in jax.block_until_ready(losses)]
+        seconds = (time.perf_counter() - start) / len(states)
+        for some in losses:
+            _check_losses(some, done)
         done += steps_per_call
         train_seconds += seconds
         due = done % eval_every == 0 or done >= num_steps
-        metrics = evaluate_fn(state.evaluation_params) if due else None
-        if metrics is not None and not all(math.isfinite(value) for value in metrics.values()):
-            raise TrainingDiverged(
-                f"the validation error is {metrics} after step {done}; the last good checkpoint is kept"
-            )
-        report = Report(done, num_steps, float(losses.mean()), steps_per_call / seconds, train_seconds, metrics)
-        for hook in hooks:
-            hook(state, report)
-    return state
+        for state, some, followers in zip(states, losses, hooks, strict=True):
+            metrics = evaluate_fn(state.evaluation_params) if due else None
+            _check_metrics(metrics, done)
+            report = Report(done, num_steps, float(some.mean()), steps_per_call / seconds, train_seconds, metrics)
+            for hook in followers:
+                hook(state, report)
+    return states
+
+
+def _check_losses(losses: np.ndarray, done: int) -> None:
+    bad = np.flatnonzero(~np.isfinite(losses))
+    if bad.size:
+        raise TrainingDiverged(
+            f"the loss became {losses[bad[0]]} at step {done + int(bad[0]) + 1}; the last good checkpoint is kept. "
+            "Try a smaller learning_rate or clip_norm"
+        )
+
+
+def _check_metrics(metrics: dict[str, float] | None, done: int) -> None:
+    if metrics is not None and not all(math.isfinite(value) for value in metrics.values()):
+        raise TrainingDiverged(f"the validation error is {metrics} after step {done}; the last good checkpoint is kept")

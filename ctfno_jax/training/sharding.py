@@ -75,6 +75,12 @@ def make_multi_step(
         return lambda state, data: mapped(state, data, np.arange(len(devices)))
     if parallel != "shard_map":
         raise ValueError(f"unknown way to run in parallel {parallel!r}; known are {', '.join(WAYS)}")
+    if len(devices) == 1:
+        # Nothing to cut: the axis alone is bound, by a map over nothing. Adjoints of ODE solvers may not be sharded.
+        alone = jax.vmap(
+            lambda state, data: local(state, data, 0), in_axes=None, out_axes=None, axis_name=AXIS, axis_size=1
+        )
+        return jax.jit(alone, donate_argnums=0)
     mesh = Mesh(np.asarray(devices), (AXIS,))
     # check_vma=False gives collectives the same meaning as in pmap: gradients are local until they are averaged. With
     # the check on, they would arrive summed, and the average would be too large by the number of devices.

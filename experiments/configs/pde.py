@@ -1,4 +1,4 @@
-"""Settings of ``python -m experiments.pde``: every equation with every surrogate.
+"""Settings of ``python -m experiments.pde``: every equation with every surrogate, and reaction for ``synthetic``.
 
 default: tuned for two CPU cores. Training times of one equation are within a factor of two there: about five minutes
 for heat and Burgers, seven for diffusion-sorption, ten for Navier-Stokes. How many steps that is depends on the model,
@@ -13,6 +13,7 @@ from typing import Any
 from ctfno_jax.config import DatasetConfig, ExperimentConfig, ModelConfig, OptimizerConfig, TrainConfig
 
 SURROGATES = ("ctfno", "fno_rnn", "fno_2d", "deeponet", "pod_deeponet")
+DYNAMICAL = ("node", "anode", "neural_flow", "neural_laplace")
 ABLATIONS = ("ablation_input", "ablation_lifted", "ablation_features")
 
 
@@ -58,6 +59,9 @@ class Problem:
         return 50 / self.final_time
 
 
+REACTION = Problem(
+    DatasetConfig("reaction"), 1, 50, 1.0, True, {"reflections": True}, train_grid=0, modes=32, aligned=False
+)
 PROBLEMS = {
     "heat": Problem(
         DatasetConfig("heat"),
@@ -83,17 +87,24 @@ PROBLEMS = {
         train_grid=128,  # friction leaves little above 48 waves round the domain
         modes=48,
         depth=3,
+        pod=("space_time", 64),
         flow=True,
     ),
 }
 
 # Steps of the default preset, to fill the budget of each equation on two CPU cores; ablations take CTFNO's.
 _STEPS: dict[str, dict[str, int]] = {
-    "heat": {"ctfno": 4000, "fno_rnn": 1000, "fno_2d": 900, "deeponet": 2500, "pod_deeponet": 12000},
-    "burgers": {"ctfno": 4500, "fno_rnn": 1300, "fno_2d": 800, "deeponet": 2300, "pod_deeponet": 24000},
-    "diffusion_sorption": {"ctfno": 4500, "fno_rnn": 800, "fno_2d": 600, "deeponet": 3600, "pod_deeponet": 18000},
-    "navier_stokes": {"ctfno": 7000, "fno_rnn": 2400, "fno_2d": 2000, "deeponet": 4000, "pod_deeponet": 12000},
-}
+    "heat": {
+        "ctfno": 4000, "fno_rnn": 1000, "fno_2d": 900, "deeponet": 2500, "pod_deeponet": 12000, "neural_flow": 2000,
+        "neural_laplace": 2000,
+    },
+    "reaction": {
+        "ctfno": 6000, "fno_2d": 1500, "node": 600, "anode": 600, "neural_flow": 3000, "neural_laplace": 4000,
+    },
+    "burgers": {"ctfno": 4500, "fno_rnn": 1300, "fno_2d": 600, "deeponet": 2300, "pod_deeponet": 24000},
+    "diffusion_sorption": {"ctfno": 4500, "fno_rnn": 1000, "fno_2d": 800, "deeponet": 2600, "pod_deeponet": 27000},
+    "navier_stokes": {"ctfno": 7000, "fno_rnn": 2400, "fno_2d": 2000, "deeponet": 4000, "pod_deeponet": 22000},
+}  # fmt: skip
 
 # Frames of flows (ctfno_jax.data.frames). CTFNO takes times of its own for every flow; so could DeepONet, but its trunk
 # would have to be evaluated for every flow anew. A rollout feeds solutions back, and must stay on the grid.
@@ -140,7 +151,9 @@ def _fno_rnn(problem: Problem) -> dict[str, Any]:
 
 
 def _fno_2d(problem: Problem) -> dict[str, Any]:
+    modes = {} if problem.modes >= 48 else {"modes": [problem.modes, 16]}
     return {
+        **modes,
         "out_channels": problem.channels, "coordinates": not problem.periodic, "time_padding": 0.12,
         "num_times": problem.num_times, "final_time": problem.final_time,
     }  # fmt: skip
@@ -158,8 +171,20 @@ def _pod_deeponet(problem: Problem) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _dynamical(problem: Problem) -> dict[str, Any]:
+    return {"out_channels": problem.channels}
+
+
+def _anode(problem: Problem) -> dict[str, Any]:
+    return {"out_channels": problem.channels, "augmented": 100}
+
+
 _FIELDS = {
     "ctfno": _ctfno,
+    "node": _dynamical,
+    "anode": _anode,
+    "neural_flow": _dynamical,
+    "neural_laplace": _dynamical,
     "fno_rnn": _fno_rnn,
     "fno_2d": _fno_2d,
     "deeponet": _deeponet,
@@ -183,7 +208,9 @@ def _train(dataset: str, problem: Problem, model: str) -> TrainConfig:
     # States of one scale can be fed back. The initial states of diffusion-sorption, though, are constants that vary
     # little: on the scale of its solutions their differences would be hard to see.
     frame = _FRAMES[like] if problem.flow else ""
-    shared = (problem.periodic and frame in ("", "comoving")) or like == "fno_rnn"
+    shared = (problem.periodic and frame in ("", "comoving") and dataset != "reaction") or like in (
+        "fno_rnn", "node", "anode", "neural_flow",
+    )  # fmt: skip
     train = dataclasses.replace(train, shared_normalization=shared, frame=frame, **problem.augmentation)
     if like == "fno_rnn":
         # On the grid and not on particles, steep parts of the density travel.
@@ -193,6 +220,10 @@ def _train(dataset: str, problem: Problem, model: str) -> TrainConfig:
         )  # fmt: skip
     if like == "fno_2d":
         return dataclasses.replace(train, batch_size=8 if problem.periodic else 2, times_per_step=0, train_times=50)
+    if like in DYNAMICAL:
+        # They know no space: fields are moved about. An equation is solved up to the last of its times anyway.
+        times = 0 if like in ("node", "anode") else times_per_step
+        return dataclasses.replace(train, train_grid=0, times_per_step=times, translations=problem.periodic)
     if like in ("deeponet", "pod_deeponet"):
         # They read u0 at 1024 sensors, and are not equivariant by themselves.
         train = dataclasses.replace(train, batch_size=50, times_per_step=2 if like == "deeponet" else 10, train_grid=0)
@@ -224,11 +255,15 @@ _QUICK_FIELDS: dict[str, dict[str, Any]] = {
     "fno_2d": {"width": 16, "modes": [16, 8], "head_width": 32},
     "deeponet": {"width": 64, "depth": 2, "num_sensors": 256},
     "pod_deeponet": {"width": 64, "depth": 2, "num_modes": 32, "num_sensors": 256},
+    "node": {"width": 64, "depth": 2},
+    "anode": {"width": 64, "depth": 2, "augmented": 10},
+    "neural_flow": {"num_layers": 4, "width": 32},
+    "neural_laplace": {"latent": 16, "encoder_width": 16},
     "ablation_input": {"width": 32, "modes": [32]},
     "ablation_lifted": {"width": 32, "modes": [32], "time_channels": 32},
     "ablation_features": {"width": 32, "modes": [32], "time_channels": 32},
 }
-_QUICK_STEPS = {"fno_rnn": 200, "fno_2d": 200}
+_QUICK_STEPS = {"fno_rnn": 200, "fno_2d": 200, "node": 200, "anode": 200, "neural_flow": 300, "neural_laplace": 300}
 
 
 def _quick(dataset: str, problem: Problem, model: str) -> Settings:
@@ -237,15 +272,16 @@ def _quick(dataset: str, problem: Problem, model: str) -> Settings:
     if "num_modes" in fields:
         fields["num_modes"] = min(fields["num_modes"], problem.pod[1])
     train = dataclasses.replace(
-        train, steps=_QUICK_STEPS.get(model, 1000), train_grid=min(train.train_grid, 128), eval_every=200
+        train, steps=_QUICK_STEPS.get(model, 1000), train_grid=min(train.train_grid, 128), eval_every=100
     )
     return ModelConfig(model, fields), optimizer, train
 
 
 def _quick_data(dataset: str, problem: Problem, model: str) -> DatasetConfig:
     """Fewer and coarser trajectories where they have to be solved for first."""
-    options: dict[str, Any] = {"num_points": 256} if model in ("deeponet", "pod_deeponet") else {}
-    if dataset == "heat":
+    fixed_grid = ("deeponet", "pod_deeponet", *DYNAMICAL)
+    options: dict[str, Any] = {"num_points": 256} if model in fixed_grid and dataset == "heat" else {}
+    if dataset in ("heat", "reaction"):
         return dataclasses.replace(problem.data, data_options=options)
     return dataclasses.replace(
         problem.data, num_train=120, num_validation=20, num_test=20, data_options={"num_points": 256}
@@ -254,6 +290,8 @@ def _quick_data(dataset: str, problem: Problem, model: str) -> DatasetConfig:
 
 def _paper(dataset: str, problem: Problem, model: str) -> Settings:
     """2000 epochs of batches of 20 on the relative L2 error, as the released code does; 20,000 of 50 for DeepONets."""
+    if model in DYNAMICAL:
+        return _paper_dynamical(problem, model)
     epochs, batch = (20_000, 50) if "deeponet" in model else (2000, 20)
     per_epoch = problem.data.num_train // batch
     optimizer = OptimizerConfig(
@@ -281,15 +319,34 @@ def _paper(dataset: str, problem: Problem, model: str) -> Settings:
     return ModelConfig(model, fields), optimizer, train
 
 
+def _paper_dynamical(problem: Problem, model: str) -> Settings:
+    """Batches of 120 at rates of their own; decayed for the flow only."""
+    epochs = 1000 if model == "neural_laplace" else 2000
+    per_epoch = (problem.data.num_train - problem.data.num_validation) // 120
+    rate = 1e-5 if model in ("node", "anode") else 1e-3
+    if model == "neural_flow":
+        decay = {"decay_factor": 0.8, "decay_steps": 200 * per_epoch}
+        optimizer = OptimizerConfig(learning_rate=rate, schedule="step", clip_norm=0.0, **decay)
+    else:
+        optimizer = OptimizerConfig(learning_rate=rate, schedule="constant", clip_norm=0.0)
+    train = TrainConfig(
+        steps=epochs * per_epoch, batch_size=120, times_per_step=0, train_grid=0, loss="mse",
+        shared_normalization=model != "neural_laplace", steps_per_call=per_epoch, eval_every=20 * per_epoch,
+    )  # fmt: skip
+    return ModelConfig(model, _FIELDS[model](problem)), optimizer, train
+
+
 def pde_config(dataset: str, model: str, preset: str, seed: int, experiment: str = "pde") -> ExperimentConfig:
     """The config of one cell."""
-    if dataset not in PROBLEMS:
-        raise ValueError(f"unknown dataset {dataset!r}; known are {', '.join(PROBLEMS)}")
-    if model not in _QUICK_FIELDS:
-        raise ValueError(f"there is no cell {dataset} with {model}; models are {', '.join(_QUICK_FIELDS)}")
+    problems = {**PROBLEMS, "reaction": REACTION}
+    if dataset not in problems:
+        raise ValueError(f"unknown dataset {dataset!r}; known are {', '.join(problems)}")
+    cells = (*_STEPS[dataset], *(ABLATIONS if dataset != "reaction" else ()))
+    if model not in cells:
+        raise ValueError(f"there is no cell {dataset} with {model}; models are {', '.join(cells)}")
     presets = {"quick": _quick, "default": _default, "paper": _paper}
     if preset not in presets:
         raise ValueError(f"unknown preset {preset!r}; known are {', '.join(presets)}")
-    problem = PROBLEMS[dataset]
+    problem = problems[dataset]
     data = _quick_data(dataset, problem, model) if preset == "quick" else problem.data
     return ExperimentConfig(experiment, preset, seed, data, *presets[preset](dataset, problem, model))

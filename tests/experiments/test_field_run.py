@@ -13,7 +13,7 @@ from ctfno_jax import config as config_lib
 from ctfno_jax import metrics, predict
 from ctfno_jax.data import registry
 from ctfno_jax.training import checkpoint, loop
-from experiments import field_result, field_run
+from experiments import field_result, field_run, run_folder
 
 # After a failed read, what is left of it reports to an event loop that is closed by then; nobody waits for it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -166,8 +166,8 @@ def test_the_summary_compares_with_the_paper(finished):
 
 
 def test_paths_of_a_run_name_what_it_is(tiny_config):
-    assert field_run.default_workdir(tiny_config).parts == ("runs", "pde", "heat", "ctfno", "seed0")
-    assert field_run.row_path("rows", tiny_config).parts == ("rows", "pde", "heat-ctfno-quick-seed0.json")
+    assert run_folder.default_workdir(tiny_config).parts == ("runs", "pde", "heat", "ctfno", "seed0")
+    assert run_folder.row_path("rows", tiny_config).parts == ("rows", "pde", "heat-ctfno-quick-seed0.json")
 
 
 # --- interrupted and failed runs ------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_a_setting_that_is_refused_does_not_claim_the_folder(tiny_config, tmp_pa
     wrong = config_lib.replace_fields(tiny_config, {"schedule": "foo"})
     with pytest.raises(ValueError, match="unknown schedule 'foo'; known are constant, step"):
         field_run.run(wrong, tmp_path / "run")
-    assert field_run.claim_workdir(tmp_path / "run", tiny_config, resume=False) is None
+    assert run_folder.claim_workdir(tmp_path / "run", tiny_config, resume=False) is None
 
 
 def test_more_times_per_step_than_there_are_is_refused(tiny_config, tmp_path):
@@ -356,7 +356,7 @@ def test_more_times_per_step_than_there_are_is_refused(tiny_config, tmp_path):
 def test_checkpoints_without_a_config_are_not_taken_over(tiny_config, tmp_path):
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     with pytest.raises(config_lib.ConfigError, match=r"holds checkpoints without a config\.json"):
-        field_run.claim_workdir(tmp_path / "run", tiny_config, resume=True)
+        run_folder.claim_workdir(tmp_path / "run", tiny_config, resume=True)
 
 
 def test_physical_units_are_those_of_the_predictor(predictor, tiny_config):

@@ -11,7 +11,7 @@ from absl import flags
 from helpers import prediction
 
 from ctfno_jax.training import checkpoint
-from experiments import common, field_run, files
+from experiments import common, files, run_folder
 from experiments import predict as predict_program
 from experiments.configs import pde as presets
 
@@ -347,7 +347,7 @@ def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path):
 
 
 def test_a_row_that_is_there_already_is_not_made_again(program, trained, tmp_path):
-    row = field_run.row_path(tmp_path / "rows", presets.pde_config("heat", "ctfno", "quick", 0))
+    row = run_folder.row_path(tmp_path / "rows", presets.pde_config("heat", "ctfno", "quick", 0))
     files.write_text(row, (trained[0] / "result.json").read_text())
     done = program("pde", "--preset=quick", f"--workdir={tmp_path / 'other'}", f"--results_dir={tmp_path / 'rows'}")
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,248 @@
+"""Neural ordinary differential equations: the state moves along a learned vector field, plain or augmented by zeros.
+
+Diffrax solves them. Samples that share their query times are solved as one system, with steps that suit all of them;
+others take steps of their own. Answers come in the order of the query times.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float, Int
+
+from ctfno_jax.models import mlp, observations
+from ctfno_jax.models.inputs import as_float, check_inputs, check_positive, check_times
+
+SOLVERS = ("euler", "heun", "tsit5", "dopri5", "dopri8")
+STEPPINGS = ("adaptive", "constant", "queries")
+ADJOINTS = ("checkpoints", "direct", "backward")
+
+# State, time and parameters to the derivative of the state.
+VectorField = Callable[[Any, Float[Array, "*batch state"], Any], Float[Array, "*batch state"]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Integration:
+    """How an equation is solved.
+
+    Attributes:
+      solver: one of :data:`SOLVERS`.
+      stepping: ``"adaptive"`` to tolerances, ``"constant"`` steps of ``step_size``, or one step from each of the
+        ``"queries"`` to the next.
+      step_size: of constant stepping.
+      rtol: relative tolerance of adaptive stepping.
+      atol: absolute tolerance of adaptive stepping.
+      adjoint: derivatives through the steps by ``"checkpoints"`` or, with more memory but also on several devices,
+        ``"direct"``; or by an equation solved ``"backward"`` in time, which is not exactly their derivative.
+      max_steps: after so many, later times have no answer: infinity stands there.
+    """
+
+    solver: str = "tsit5"
+    stepping: str = "adaptive"
+    step_size: float = 0.25
+    rtol: float = 1e-3
+    atol: float = 1e-4
+    adjoint: str = "checkpoints"
+    max_steps: int = 1000
+
+    def check(self) -> None:
+        """Raises ValueError for values that are unknown or out of range."""
+        for name, known in (("solver", SOLVERS), ("stepping", STEPPINGS), ("adjoint", ADJOINTS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        for name in ("step_size", "rtol", "atol", "max_steps"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name} must be positive and finite, got {value}")
+        if self.solver == "euler" and self.stepping == "adaptive":
+            raise ValueError("solver=euler has no error estimate to adapt its steps by; use stepping=constant")
+
+
+def solve(
+    field: VectorField,
+    params: Any,
+    start: Float[Array, "batch state"],
+    times: Float[Array, " time"] | Float[Array, "batch time"],
+    integration: Integration,
+    *,
+    from_first: bool = False,
+) -> tuple[Float[Array, "batch time state"], Int[Array, " batch"]]:
+    """States at ``times`` from those at zero, and how often the field was evaluated for each sample.
+
+    Args:
+      field: the vector field.
+      params: handed to it.
+      start: initial states.
+      times: not negative, in any order.
+      integration: how to solve.
+      from_first: put the initial states at the first of the times instead of at zero.
+    """
+    one = lambda state, ts: _solve_one(field, params, state, ts, integration, from_first)  # noqa: E731
+    if times.ndim == 2:
+        return jax.vmap(one)(start, times)
+    u, count = one(start, times)
+    return jnp.swapaxes(u, 0, 1), jnp.broadcast_to(count, start.shape[:1])
+
+
+def _solve_one(
+    field: VectorField, params: Any, start: Array, times: Array, integration: Integration, from_first: bool
+) -> tuple[Array, Array]:
+    import diffrax  # here, because it takes a second to import
+
+    order = jnp.argsort(times)
+    ts = times[order]
+    first = ts[0] if from_first else jnp.zeros((), ts.dtype)
+    solver, evaluations = {
+        "euler": (diffrax.Euler(), 1), "heun": (diffrax.Heun(), 2), "tsit5": (diffrax.Tsit5(), 6),
+        "dopri5": (diffrax.Dopri5(), 6), "dopri8": (diffrax.Dopri8(), 13),
+    }[integration.solver]  # fmt: skip
+    step_size: Any = integration.step_size
+    max_steps = integration.max_steps
+    if integration.stepping == "adaptive":
+        control: Any = diffrax.PIDController(rtol=integration.rtol, atol=integration.atol)
+        step_size = None
+    elif integration.stepping == "constant":
+        control = diffrax.ConstantStepSize()
+    else:
+        control = diffrax.StepTo(ts=ts if from_first else jnp.concatenate([first[None], ts]))
+        step_size, max_steps = None, ts.shape[0]
+    adjoint = {
+        "checkpoints": diffrax.RecursiveCheckpointAdjoint, "direct": diffrax.DirectAdjoint,
+        "backward": diffrax.BacksolveAdjoint,
+    }[integration.adjoint]()  # fmt: skip
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(field), solver, t0=first, t1=ts[-1], dt0=step_size, y0=start, args=params,
+        saveat=diffrax.SaveAt(ts=ts), stepsize_controller=control, adjoint=adjoint, max_steps=max_steps, throw=False,
+    )  # fmt: skip
+    assert solution.ys is not None
+    return solution.ys[jnp.argsort(order)], evaluations * solution.stats["num_steps"]
+
+
+def field_of_network(t: Float[Array, ""], state: Float[Array, "*batch state"], maps: list[mlp.Affine]) -> Array:
+    """A network that reads time and state."""
+    time = jnp.broadcast_to(t.astype(state.dtype), (*state.shape[:-1], 1))
+    return mlp.mlp(maps, jnp.concatenate([time, state], axis=-1))
+
+
+def _integration(model: Any) -> Integration:
+    """The settings of that kind among the fields of a model, checked with the others."""
+    check_positive(model, ("width", "depth"))
+    if model.augmented < 0:
+        raise ValueError(f"augmented must not be negative, got {model.augmented}")
+    integration = Integration(**{f.name: getattr(model, f.name) for f in dataclasses.fields(Integration)})
+    integration.check()
+    return integration
+
+
+def _unanswerable(stepping: str, times: np.ndarray) -> str | None:
+    if stepping == "queries" and np.any(np.diff(np.sort(times, axis=-1), axis=-1) == 0):
+        return "stepping=queries goes from each query time to the next, but some are equal; ask for each of them once"
+    return None
+
+
+class ObservedNeuralODE(nn.Module):
+    """Forecasts a vector along a vector field, from the last point observed.
+
+    Attributes:
+      out_features: components of the vector.
+      width: of the hidden layers of the field.
+      depth: hidden layers of the field.
+      augmented: zeros appended to the state.
+      late_start: put the last observed point at the first query time, one step late, as the published code does.
+      solver: this and the following fields are those of :class:`Integration`.
+    """
+
+    out_features: int = 1
+    width: int = 128
+    depth: int = 2
+    augmented: int = 0
+    late_start: bool = False
+    solver: str = "tsit5"
+    stepping: str = "adaptive"
+    step_size: float = 0.25
+    rtol: float = 1e-3
+    atol: float = 1e-4
+    adjoint: str = "checkpoints"
+    max_steps: int = 1000
+
+    def check_fields(self) -> None:
+        _integration(self)
+
+    def answerable(self, times: np.ndarray) -> str | None:
+        return _unanswerable(self.stepping, times)
+
+    @nn.compact
+    def __call__(
+        self,
+        observed: Float[Array, "batch steps inputs"],
+        times: Float[Array, " time"] | Float[Array, "batch time"],
+        count_evaluations: bool = False,
+    ) -> Any:
+        """Values at ``times``, ``(batch, time, out_features)``; if asked, also the evaluations for each sample."""
+        integration = _integration(self)
+        observations.check_features(observed, self.out_features)
+        check_times(times)
+        observed, times = as_float(observed), as_float(times)
+        state = self.out_features + self.augmented
+        maps = mlp.MLP((state + 1, *[self.width] * self.depth, state), name="field")()
+        start = jnp.pad(observed[:, -1, : self.out_features], [(0, 0), (0, self.augmented)])
+        u, count = solve(field_of_network, maps, start, times, integration, from_first=self.late_start)
+        u = u[..., : self.out_features]
+        return (u, count) if count_evaluations else u
+
+
+class FieldNeuralODE(nn.Module):
+    """Moves all values of a field along a vector field of as many dimensions; the grid is that of the training.
+
+    Attributes:
+      out_channels: channels of the field.
+      width: of the hidden layers.
+      depth: hidden layers.
+      augmented: zeros appended to the state.
+      solver: this and the following fields are those of :class:`Integration`.
+    """
+
+    out_channels: int = 1
+    width: int = 1024
+    depth: int = 4
+    augmented: int = 0
+    solver: str = "tsit5"
+    stepping: str = "adaptive"
+    step_size: float = 0.25
+    rtol: float = 1e-3
+    atol: float = 1e-4
+    adjoint: str = "checkpoints"
+    max_steps: int = 1000
+
+    def check_fields(self) -> None:
+        _integration(self)
+
+    def answerable(self, times: np.ndarray) -> str | None:
+        return _unanswerable(self.stepping, times)
+
+    @nn.compact
+    def __call__(
+        self,
+        u0: Float[Array, "batch *space channels"],
+        times: Float[Array, " time"] | Float[Array, "batch time"],
+        count_evaluations: bool = False,
+    ) -> Any:
+        """The solution, ``(batch, time, *space, channels)``; if asked, also the evaluations for each sample."""
+        integration = _integration(self)
+        check_inputs(u0, times, u0.ndim - 2)
+        u0, times = as_float(u0), as_float(times)
+        if u0.shape[-1] != self.out_channels:
+            raise ValueError(f"u0 must have {self.out_channels} channels, as the solution has, got {u0.shape[-1]}")
+        values = math.prod(u0.shape[1:])
+        state = values + self.augmented
+        # A small last map: long trajectories through random fields would leave the data at once.
+        maps = mlp.MLP((state + 1, *[self.width] * self.depth, state), last_scale=0.1, name="field")()
+        start = jnp.pad(u0.reshape(len(u0), values), [(0, 0), (0, self.augmented)])
+        u, count = solve(field_of_network, maps, start, times, integration)
+        u = u[..., :values].reshape(*u.shape[:2], *u0.shape[1:])
+        return (u, count) if count_evaluations else u

@@ -1,0 +1,23 @@
+"""What models of series read: observed points, and the times of observation as a last feature where there are any."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def check_features(observations: Float[Array, "batch steps inputs"], features: int) -> None:
+    """Raises ValueError unless there are ``features`` values at each point, and perhaps its time."""
+    if observations.ndim != 3 or observations.shape[-1] not in (features, features + 1):
+        raise ValueError(
+            f"observations must have shape (batch, steps, features) with {features} features, or {features + 1} with "
+            f"the time of observation last, got {observations.shape}"
+        )
+
+
+def times_of_observation(
+    observations: Float[Array, "batch steps inputs"], features: int, time_step: float
+) -> Float[Array, "batch steps"]:
+    """The last feature if there is one more than values, else even steps; the last observation is at zero."""
+    if observations.shape[-1] > features:
+        return observations[..., features]
+    steps = observations.shape[1]
+    return jnp.broadcast_to(time_step * jnp.arange(1 - steps, 1, dtype=observations.dtype), observations.shape[:2])

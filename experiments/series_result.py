@@ -1,0 +1,157 @@
+"""What a run on series is worth: its best state on the test set, as numbers, a figure and result.json."""
+
+import platform
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ctfno_jax import metrics, predict
+from ctfno_jax.certify import measured_gain, observed_lipschitz
+from ctfno_jax.config import ExperimentConfig
+from ctfno_jax.data import series, synthetic
+from ctfno_jax.models.latent import ObservedCTFNO
+from ctfno_jax.plotting import series as plots
+from ctfno_jax.training import checkpoint
+from experiments import files, host, paper_results
+
+# Names of the components where there are two.
+_COMPONENTS = ("x", "y")
+
+
+def solved(values: np.ndarray) -> np.ndarray:
+    """Series that are answered at all times."""
+    return np.all(np.isfinite(values), axis=(1, 2))
+
+
+def unsolved_message(values: np.ndarray, times: np.ndarray) -> str | None:
+    """Which series a solver gave up, and where; None if there is none."""
+    bad = np.flatnonzero(~solved(values))
+    if not bad.size:
+        return None
+    first = bad[0]
+    every = np.broadcast_to(times, values.shape[:2])
+    missing = ~np.all(np.isfinite(values[first]), axis=-1)
+    return (
+        f"the solver ran out of steps in {bad.size} of {len(values)} series; the first is number {first}, from "
+        f"t={every[first][missing].min():g} on. Errors are of the others; raise max_steps or the tolerances"
+    )
+
+
+def finish(
+    config: ExperimentConfig, workdir: Path, data: series.SeriesDataset, best: checkpoint.Checkpoint,
+    last: checkpoint.Checkpoint, num_params: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The best state on the test set: numbers, a figure and result.json."""
+    predictor = predict.predictor_from_checkpoint(best)
+    inputs = data.test.inputs(with_times=not data.test.regular)
+    start = time.perf_counter()
+    values = predictor(inputs, data.test.times)
+    seconds = time.perf_counter() - start
+    message = unsolved_message(values, data.test.times)
+    if message is not None:
+        print(f"note: {message}")
+    answered = solved(values)
+    if not answered.any():
+        raise ValueError(f"nothing to judge in {workdir}: {message}")
+    scores = {
+        **_errors(config, values[answered], data.test.select(answered)),
+        "unsolved": int(np.sum(~answered)),
+        checkpoint.METRIC: best.description["metrics"][checkpoint.METRIC],
+        "best_step": best.step,
+        "evaluation_seconds": round(seconds, 3),
+        **_evaluations(predictor, inputs, data.test.times),
+        **_stability(predictor, data),
+    }
+    title = f"{config.dataset.dataset}: {config.model.model}, first test series"
+    files.write_figure(workdir / "figures" / "series.png", plots.forecast(data.test, values, title=title))
+    result = {
+        "experiment": config.experiment,
+        "dataset": config.dataset.dataset,
+        "source": "generated",
+        "data": {name: float(f"{value:.6g}") for name, value in data.info.items()},
+        "model": config.model.model,
+        "preset": config.preset,
+        "seed": config.seed,
+        "num_params": num_params,
+        "steps": last.step,
+        "train_seconds": round(float(last.description["train_seconds"]), 1),
+        "metrics": scores,
+        "paper": paper_results.paper_result(config.experiment, config.dataset.dataset, config.model.model),
+        "versions": {name: metadata.version(name) for name in ("jax", "flax", "optax", "orbax-checkpoint", "numpy")}
+        | {"python": platform.python_version()},
+        "devices": [f"{device.platform}:{device.device_kind}" for device in jax.local_devices()],
+        "cpu_cores": host.usable_cores(),
+    }
+    files.write_json(workdir / "result.json", result)
+    return result
+
+
+def _errors(config: ExperimentConfig, values: np.ndarray, test: series.Series) -> dict[str, Any]:
+    errors: dict[str, Any] = {
+        "rmse": metrics.rmse(values, test.values),
+        "nrmse": metrics.nrmse(values, test.values),
+        "max_error": metrics.max_error(values, test.values),
+    }
+    if test.features > 1:
+        for i, name in enumerate(_COMPONENTS[: test.features]):
+            errors[f"rmse_{name}"] = metrics.rmse(values[..., i], test.values[..., i])
+    if config.dataset.dataset == "stiff":
+        errors["spikes"] = synthetic.spikes(test)
+    if test.times.ndim == 1:
+        over_time = metrics.rmse_over_time(values, test.values)
+        errors["rmse_over_time"] = [float(f"{value:.4g}") for value in over_time]
+        errors["times"] = [float(f"{t:.6g}") for t in test.times]
+    return errors
+
+
+def _evaluations(predictor: predict.Predictor, inputs: np.ndarray, times: np.ndarray) -> dict[str, float]:
+    """How often the vector field of a differential equation is evaluated for one series, on average."""
+    model: Any = predictor.model
+    if not hasattr(model, "stepping"):
+        return {}
+    _, count = model.apply(predictor.params, jnp.asarray(inputs), jnp.asarray(times), count_evaluations=True)
+    return {"function_evaluations": float(np.mean(count))}
+
+
+def _stability(predictor: predict.Predictor, data: series.SeriesDataset) -> dict[str, float]:
+    """Certified growth of an error in what is observed, and growth measured at the first test series."""
+    if not isinstance(predictor.model, ObservedCTFNO) or not data.test.regular:
+        return {}
+    times = data.test.times[:: max(1, len(data.test.times) // 20)]
+    certified = observed_lipschitz(predictor.model, predictor.params, jnp.asarray(times))
+    measured = measured_gain(
+        predictor.model.apply, predictor.params, jnp.asarray(data.test.observed[0]), jnp.asarray(times)
+    )
+    return {
+        "certified_lipschitz": float(certified.max()),
+        "measured_gain": float(measured.max()),
+        "certificate_ratio": float((certified / measured).max()),
+    }
+
+
+def summary(result: dict[str, Any], workdir: Path) -> str:
+    """The table that ends a run: ours, the paper's, the ratio."""
+    ours, paper = result["metrics"], result["paper"] or {}
+    lines = [f"{'':<30}{'ours':>12}{'paper':>12}{'ratio':>8}"]
+    rows = (("test RMSE", "rmse"), ("of x", "rmse_x"), ("of y", "rmse_y"), ("test nRMSE", "nrmse"))
+    for label, key in rows:
+        if key not in ours:
+            continue
+        with_paper = key == "rmse" and "rmse" in paper
+        printed, ratio = (f"{paper['rmse']:.3e}", f"{ours[key] / paper['rmse']:.2f}") if with_paper else ("-", "-")
+        lines.append(f"{label:<30}{ours[key]:>12.3e}{printed:>12}{ratio:>8}")
+    count = f"{round(paper['num_params']):>12,}" if "num_params" in paper else ""
+    lines.append(f"{'parameters':<30}{result['num_params']:>12,}" + count)
+    lines.append(f"{'training seconds':<30}{result['train_seconds']:>12.0f}")
+    if "function_evaluations" in ours:
+        lines.append(f"{'evaluations of the field':<30}{ours['function_evaluations']:>12.0f}")
+    if "certified_lipschitz" in ours:
+        lines.append(
+            f"{'certified growth':<30}{ours['certified_lipschitz']:>12.3g}   (measured {ours['measured_gain']:.3g})"
+        )
+    return "\n".join(["", *lines, f"files in {workdir}"])
