@@ -25,6 +25,12 @@ def nrmse(prediction: Float[np.ndarray, "..."], target: Float[np.ndarray, "..."]
     return float(np.mean(error / np.sqrt(np.sum(np.square(target.astype(np.float64)), axis=axes))))
 
 
+def relative_error(prediction: Float[np.ndarray, "..."], target: Float[np.ndarray, "..."]) -> float:
+    """L2 error of everything over the L2 norm of everything: defined also where some trajectory is zero throughout."""
+    check_shapes(prediction, target)
+    return rmse(prediction, target) / float(np.sqrt(np.mean(np.square(target.astype(np.float64)))))
+
+
 def max_error(prediction: Float[np.ndarray, "..."], target: Float[np.ndarray, "..."]) -> float:
     """Largest absolute error at any sample, time, point and channel."""
     check_shapes(prediction, target)

@@ -16,7 +16,7 @@ from ctfno_jax.models import ctfno
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.training import checkpoint, loop, objectives, optimizers, sharding
 from ctfno_jax.training import step as step_lib
-from experiments import field_checks, field_result, files, hooks, run_folder
+from experiments import device_checks, field_checks, field_result, files, hooks, run_folder
 from experiments.progress import GenerationLine, ProgressLine, duration
 
 
@@ -32,9 +32,9 @@ def run(
         print(f"{workdir} has finished already; nothing to do")
         return finished
     devices = jax.local_devices()
-    sharding.check_batch(config.train.batch_size, len(devices))
     equation = equations.EQUATIONS[config.dataset.dataset]
     model = build_model(config.model.model, **config.model.model_fields)
+    device_checks.check_devices(config, model, len(devices))
     field_checks.check_settings(config, model)
     data = load(config, data_file)
     frame = predict.frame_of(config)

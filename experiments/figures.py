@@ -70,24 +70,30 @@ def error_over_time(results: Path, preset: str) -> suite.Figure | None:
 
 def main() -> None:
     output = files.make_directory(FLAGS.output_dir)
-    if FLAGS.figure in ("all", "heatmaps"):
-        _write(output / "heatmaps.png", heatmaps(Path(FLAGS.runs), FLAGS.sample))
-    if FLAGS.figure in ("all", "error_over_time"):
-        _write(output / "error_over_time.png", error_over_time(Path(FLAGS.results_dir), FLAGS.preset))
-    runs = Path(FLAGS.runs)
-    if FLAGS.figure in ("all", "trajectories"):
-        _write(output / "trajectories.png", dynamics_figures.learned_trajectories(runs, FLAGS.sample))
-    if FLAGS.figure in ("all", "spiral_extrapolation"):
-        _write(output / "spiral_extrapolation.png", dynamics_figures.spiral_extrapolation(runs, FLAGS.sample))
-    if FLAGS.figure in ("all", "noise"):
-        _write(output / "noise.png", dynamics_figures.noisy_observations(runs, FLAGS.sample, FLAGS.noise))
+    runs, results = Path(FLAGS.runs), Path(FLAGS.results_dir)
+    makers = {
+        "heatmaps": lambda: heatmaps(runs, FLAGS.sample),
+        "error_over_time": lambda: error_over_time(results, FLAGS.preset),
+        "trajectories": lambda: dynamics_figures.learned_trajectories(runs, FLAGS.sample),
+        "spiral_extrapolation": lambda: dynamics_figures.spiral_extrapolation(runs, FLAGS.sample),
+        "noise": lambda: dynamics_figures.noisy_observations(runs, FLAGS.sample, FLAGS.noise),
+    }
+    chosen = tuple(makers) if FLAGS.figure == "all" else (FLAGS.figure,)
+    drawn = [_write(output / f"{name}.png", makers[name]()) for name in chosen]
+    if not any(drawn):
+        names = ", ".join(f"{name}.png" for name in chosen)
+        raise ValueError(
+            f"nothing to draw in {names}: train first, with python -m experiments.pde or experiments.synthetic"
+        )
 
 
-def _write(path: Path, figure: suite.Figure | None) -> None:
+def _write(path: Path, figure: suite.Figure | None) -> bool:
     if figure is None:
-        raise ValueError(f"nothing to draw in {path}: train first, with python -m experiments.pde or synthetic")
+        print(f"left out: there is nothing to draw in {path.name}")
+        return False
     files.write_figure(path, figure)
     print(path)
+    return True
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from ctfno_jax.data import batching, series, synthetic
 from ctfno_jax.models import ctfno
 from ctfno_jax.training import checkpoint, loop, objectives, optimizers, sharding
 from ctfno_jax.training import step as step_lib
-from experiments import files, hooks, run_folder, series_result
+from experiments import device_checks, files, hooks, run_folder, series_result
 from experiments.progress import GenerationLine, ProgressLine, duration
 
 # Settings of the training that mean nothing without space, and the value that leaves them unused.
@@ -76,9 +76,10 @@ def _train(
     configs: list[ExperimentConfig], workdirs: list[Path], resume: bool, parallel: str, tensorboard: bool
 ) -> list[dict[str, Any]]:
     config = configs[0]
-    devices = jax.local_devices()
-    sharding.check_batch(config.train.batch_size, len(devices))
+    # Several seeds share one device; a single one is cut over all of them.
+    devices = jax.local_devices()[: 1 if len(configs) > 1 else None]
     model: Any = predict.model_of(config)
+    device_checks.check_devices(config, model, len(devices))
     data = load(config)
     _check_fit(config, model, data)
     arrays = sharding.replicate(_arrays(data.train), devices)
@@ -202,8 +203,6 @@ def _multi_step(
             return [state], [losses]
 
         return single
-    if len(devices) > 1:
-        raise ConfigError("several seeds at once run on one device; use one --seed, or hide the other devices")
     local = step_fn(None)
 
     @jax.jit

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from ctfno_jax.certify import certify, measured_gain
+from ctfno_jax.certify import certify, measured_gain, observed_lipschitz
 from ctfno_jax.data import equations, normalization
 from ctfno_jax.models import ctfno, latent, presets
 from ctfno_jax.training import objectives
@@ -284,3 +284,47 @@ def test_a_network_that_rounds_is_refused():
     model, params, _ = _case()
     with pytest.raises(ValueError, match=r"certify model\.clone\(pointwise_dtype='float32'\)"):
         certify(model.clone(pointwise_dtype="bfloat16"), params, np.ones(1))
+
+
+# --- observed points ----------------------------------------------------------------------------------------------
+
+
+def _observed_case(seed=0, out_features=2, inputs=2, scale=1.0):
+    """A forecast from five observed points, with every parameter random."""
+    model = latent.ObservedCTFNO(ctfno.CTFNO(**TINY), grid_points=10, out_features=out_features)
+    rng = np.random.default_rng(seed)
+    observed = jnp.asarray(rng.normal(size=(5, inputs)), jnp.float32)
+    shapes = jax.eval_shape(model.init, jax.random.key(seed), observed[None], TIMES[:1])
+    size = lambda x: 0.3 + (1 / np.sqrt(x.shape[-2]) if len(x.shape) > 1 else 0)  # noqa: E731
+    noise = lambda x: jnp.asarray(scale * size(x) * rng.normal(size=x.shape), jnp.float32)  # noqa: E731
+    return model, jax.tree.map(noise, shapes), observed
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.5])
+def test_a_forecast_is_certified_above_its_gain_and_above_all_differences(scale):
+    model, params, observed = _observed_case(scale=scale)
+    certified = observed_lipschitz(model, params, TIMES)
+    assert certified.shape == TIMES.shape
+    assert np.all(certified * (1 + 1e-5) >= measured_gain(model.apply, params, observed, TIMES))
+    assert np.all(certified * (1 + 1e-5) >= _largest_quotients(model, params, observed))
+
+
+def test_errors_in_times_of_observation_are_no_part_of_it():
+    model, params, observed = _observed_case(seed=1, inputs=3)
+    certified = observed_lipschitz(model, params, TIMES)
+    values_only = lambda p, a, t: model.apply(p, jnp.concatenate([a, observed[None, :, 2:]], axis=-1), t)  # noqa: E731
+    assert np.all(certified * (1 + 1e-5) >= measured_gain(values_only, params, observed[:, :2], TIMES))
+    changed = jax.tree.map(lambda x: x, params)
+    embedding = changed["params"]["point_embedding"]
+    embedding["weight"] = embedding["weight"].at[2].set(100.0)
+    np.testing.assert_array_equal(observed_lipschitz(model, changed, TIMES), certified)
+
+
+def test_what_is_around_the_operator_multiplies_its_bound():
+    model, params, _ = _observed_case(seed=2)
+    weights = params["params"]
+    inside = certify(model.operator, {"params": weights["operator"]}, TIMES).lipschitz
+    around = [np.linalg.norm(weights[name]["weight"], 2) for name in ("point_embedding", "point_projection")]
+    np.testing.assert_allclose(observed_lipschitz(model, params, TIMES), inside * np.prod(around), rtol=1e-4)
+    cheap = observed_lipschitz(model, params, TIMES, exact=False)
+    assert np.all(cheap >= observed_lipschitz(model, params, TIMES) * (1 - 1e-6))

@@ -59,3 +59,10 @@ def test_sums_are_taken_in_double_precision():
 def test_shapes_that_would_only_broadcast_are_refused(metric):
     with pytest.raises(ValueError, match=r"must have one shape, got \(2, 1, 3, 1\) and \(2, 2, 3, 1\)"):
         metric(TARGET[:, :1], TARGET)
+
+
+def test_the_relative_error_of_everything_bears_a_trajectory_at_rest():
+    target = np.asarray([[[0.0], [0.0], [0.0]], [[3.0], [0.0], [4.0]]])
+    prediction = target + np.asarray([[[1.0], [0.0], [0.0]], [[0.0], [0.0], [0.0]]])
+    assert metrics.relative_error(prediction, target) == pytest.approx(1 / 5)
+    assert metrics.relative_error(target, target) == 0

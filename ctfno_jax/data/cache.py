@@ -65,7 +65,10 @@ def load_or_generate(
                 progress(min(first + chunk, num_samples), num_samples)
         pieces.append(piece.select(slice(num_samples - first)))
     u0, u = (np.concatenate([getattr(piece, field) for piece in pieces]) for field in ("u0", "u"))
-    return Trajectories(u0, pieces[0].times, u)
+    times = pieces[0].times
+    if times.ndim == 2:
+        times = np.concatenate([piece.times for piece in pieces])
+    return Trajectories(u0, times, u)
 
 
 def write(path: Path, piece: Trajectories) -> None:

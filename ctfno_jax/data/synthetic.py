@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from ctfno_jax.data import cache
 from ctfno_jax.data.fields import Trajectories
-from ctfno_jax.data.series import Series, SeriesDataset, observe
+from ctfno_jax.data.series import SeriesDataset, observe
 from ctfno_jax.solvers import spiral, van_der_pol
 
 PHASES = ("grid", "random")
@@ -39,11 +39,14 @@ class Family:
     Attributes:
       values: of the trajectories at given positions, at given times.
       axes: numbers that tell its trajectories apart.
+      closed: position one is position zero again, and the even grid leaves it out: the published one has both ends, one
+        trajectory twice, which may be trained on and tested.
       chunk: trajectories that are solved, and kept on disk, together; 0 where solving is faster than reading.
     """
 
     values: Values
     axes: int = 1
+    closed: bool = False
     chunk: int = 0
 
 
@@ -76,9 +79,9 @@ def spirals(positions: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 
 FAMILIES: dict[str, Family] = {
-    "square": Family(square),
-    "sawtooth": Family(sawtooth),
-    "sine": Family(sine),
+    "square": Family(square, closed=True),
+    "sawtooth": Family(sawtooth, closed=True),
+    "sine": Family(sine, closed=True),
     "stiff": Family(stiff, chunk=50),
     "spiral": Family(spirals, axes=2),
 }
@@ -128,6 +131,11 @@ def load_series(
     ):  # fmt: skip
         if value not in known:
             raise ValueError(f"option {what} of dataset {name} must be one of {', '.join(known)}, got {value!r}")
+    numbers = {"num_points": num_points, "num_observed": num_observed, "final_time": final_time, "noise": noise}
+    for what, value in numbers.items():
+        kinds = int if what.startswith("num_") else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise ValueError(f"option {what} of dataset {name} must be a number, got {value!r}")
     if num_points < 2 or not final_time > 0 or not noise >= 0:
         raise ValueError(
             f"dataset {name} needs num_points >= 2, final_time > 0 and noise >= 0, "
@@ -138,7 +146,7 @@ def load_series(
     positions = _positions(FAMILIES[name], count, position_rng if phases == "random" else None)
     times = final_time / num_points * np.arange(1, num_points + 1)
     if irregular:
-        times = np.sort(time_rng.uniform(0.0, final_time, (len(positions), num_points)), axis=1)
+        times = final_time * _irregular(time_rng, len(positions), num_points)
     key = {"count": len(positions), "times": _digest(times), "drawn": seed if phases == "random" else None}
     values = _values(name, positions, times, key, options, progress)
     order = order_rng.permutation(len(positions))[:count]
@@ -146,13 +154,16 @@ def load_series(
     held_out = num_test + num_validation
     if held_out >= count:
         raise ValueError(f"{count} trajectories leave none for training after {num_test} + {num_validation}")
+    info = {"num_points": num_points, **_facts(name, values[:, num_observed:], num_test, held_out)}
     values = _normalized(values, normalization, slice(held_out, None))
     series = observe(times, values, num_observed, from_last=clock == "last")
     if noise:
         observed = series.observed + noise * noise_rng.standard_normal(series.observed.shape)
         series = dataclasses.replace(series, observed=observed.astype(np.float32))
     test, validation, train = (series.select(s) for s in np.split(np.arange(count), [num_test, held_out]))
-    return SeriesDataset(name, train, validation, test, _facts(name, train, test))
+    if name == "square" and times.ndim == 1 and not noise and normalization == "none":
+        info["least_rmse"] = least_square_error(times, num_observed)
+    return SeriesDataset(name, train, validation, test, info)
 
 
 def known_options(name: str) -> tuple[str, ...]:
@@ -171,8 +182,17 @@ def _positions(family: Family, count: int, rng: np.random.Generator | None) -> n
         return rng.uniform(size=(count, family.axes))
     # In several axes, the smallest square grid that holds as many.
     side = int(np.ceil(count ** (1 / family.axes) - 1e-9))
-    axis = np.linspace(0.0, 1.0, side)
+    axis = np.linspace(0.0, 1.0, side, endpoint=not family.closed)
     return np.stack(np.meshgrid(*[axis] * family.axes, indexing="ij"), axis=-1).reshape(-1, family.axes)
+
+
+def _irregular(rng: np.random.Generator, count: int, num_points: int) -> np.ndarray:
+    """Increasing times in (0, 1], uniform but for a raster that keeps them apart in single precision."""
+    raster = 2**20
+    ticks = np.sort(rng.integers(1, raster + 1, (count, num_points)), axis=1)
+    while (repeated := np.any(np.diff(ticks, axis=1) == 0, axis=1)).any():
+        ticks[repeated] = np.sort(rng.integers(1, raster + 1, (int(repeated.sum()), num_points)), axis=1)
+    return ticks / raster
 
 
 def _values(
@@ -183,6 +203,9 @@ def _values(
     unknown = sorted(set(options) - set(known_options(name)))
     if unknown:
         raise ValueError(f"dataset {name} has no option {', '.join(unknown)}; it has {', '.join(known_options(name))}")
+    for option, value in options.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"option {option} of dataset {name} must be a number, got {value!r}")
     if not family.chunk:
         return family.values(positions, times, **options)
 
@@ -207,16 +230,33 @@ def _normalized(values: np.ndarray, how: str, training: slice) -> np.ndarray:
     return (values - reference.mean((0, 1))) / reference.std((0, 1))
 
 
-def _facts(name: str, train: Series, test: Series) -> dict[str, float]:
-    facts = {"std": float(np.std(train.values)), "num_points": train.observed.shape[1] + train.values.shape[1]}
+def _facts(name: str, asked: np.ndarray, num_test: int, held_out: int) -> dict[str, float]:
+    """Of the values asked for, in their own units."""
+    train, test = asked[held_out:], asked[:num_test]
+    facts = {"std": float(np.std(train))}
     if name == "stiff":
-        facts |= {
-            "std_x": float(np.std(train.values[..., 0])),
-            "spikes_in_training": spikes(train), "spikes_in_test": spikes(test),
-        }  # fmt: skip
+        facts["std_x"] = float(np.std(train[..., 0]))
+        facts["spikes_in_training"], facts["spikes_in_test"] = spikes(train), spikes(test)
     return facts
 
 
-def spikes(series: Series) -> int:
-    """Values to be predicted that lie in the middle of a jump of the stiff oscillator."""
-    return int(np.sum(np.abs(series.values[..., 1]) > SPIKE))
+def least_square_error(times: Float[np.ndarray, " points"], num_observed: int, num_phases: int = 20_000) -> float:
+    """The RMSE below which no model of the square wave can come, whatever it learns.
+
+    Observed points tell between which two of them the wave jumped, but not when: phases that look the same so far part
+    later. The best forecast is their mean, and this is its error over all phases.
+    """
+    phases = np.arange(num_phases)[:, None] / num_phases
+    values = square(phases, times)[..., 0]
+    seen = np.packbits(values[:, :num_observed] > 1, axis=1)
+    _, alike = np.unique(seen, axis=0, return_inverse=True)
+    alike, later = alike.reshape(-1), values[:, num_observed:]
+    total = np.zeros((alike.max() + 1, later.shape[1]))
+    np.add.at(total, alike, later)
+    mean = total / np.bincount(alike)[:, None]
+    return float(np.sqrt(np.mean(np.square(later - mean[alike]))))
+
+
+def spikes(values: Float[np.ndarray, "batch time 2"]) -> int:
+    """How many values lie in the middle of a jump of the stiff oscillator."""
+    return int(np.sum(np.abs(values[..., 1]) > SPIKE))

@@ -139,9 +139,21 @@ def _integration(model: Any) -> Integration:
     return integration
 
 
-def _unanswerable(stepping: str, times: np.ndarray) -> str | None:
-    if stepping == "queries" and np.any(np.diff(np.sort(times, axis=-1), axis=-1) == 0):
+def _unanswerable(stepping: str, times: np.ndarray, late_start: bool = False) -> str | None:
+    """One step from each time to the next needs times that differ, and one to come from."""
+    if stepping != "queries":
+        return None
+    if np.any(np.diff(np.sort(times, axis=-1), axis=-1) == 0):
         return "stepping=queries goes from each query time to the next, but some are equal; ask for each of them once"
+    if late_start:
+        short = times.shape[-1] < 2
+        return (
+            "with late_start and stepping=queries the first query is the start; ask for two times or more"
+            if short
+            else None
+        )
+    if np.any(times == 0):
+        return "stepping=queries starts at zero and cannot step to t=0; leave it out, the state there is known"
     return None
 
 
@@ -174,7 +186,7 @@ class ObservedNeuralODE(nn.Module):
         _integration(self)
 
     def answerable(self, times: np.ndarray) -> str | None:
-        return _unanswerable(self.stepping, times)
+        return _unanswerable(self.stepping, np.asarray(times), self.late_start)
 
     @nn.compact
     def __call__(
@@ -223,7 +235,7 @@ class FieldNeuralODE(nn.Module):
         _integration(self)
 
     def answerable(self, times: np.ndarray) -> str | None:
-        return _unanswerable(self.stepping, times)
+        return _unanswerable(self.stepping, np.asarray(times))
 
     @nn.compact
     def __call__(

@@ -52,8 +52,8 @@ def invert(
 
 def to_sphere(s: Complex) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     """Longitude in [-pi, pi] and latitude in (-pi/2, pi/2); zero is the south pole, infinity the north pole."""
-    square = s.re**2 + s.im**2
-    return jnp.arctan2(s.im, s.re), jnp.arcsin((square - 1) / (square + 1))
+    # The same as arcsin((|s|^2 - 1) / (|s|^2 + 1)), but large and small numbers stay apart from the poles.
+    return jnp.arctan2(s.im, s.re), 2 * jnp.arctan(jnp.hypot(s.re, s.im)) - math.pi / 2
 
 
 def from_sphere(longitude: Float[Array, "..."], latitude: Float[Array, "..."]) -> Complex:

@@ -106,7 +106,10 @@ def fit_together(
 
     ``multi_step`` makes the steps of all of them. Seconds are those of all runs divided by their number.
     """
-    (done,) = {int(state.step) for state in states}
+    steps = {int(state.step) for state in states}
+    if len(steps) != 1:
+        raise ValueError(f"all runs must stand at the same step, got {sorted(steps)}")
+    (done,) = steps
     while done < num_steps:
         start = time.perf_counter()
         states, losses = multi_step(states, data)

@@ -1,4 +1,4 @@
-"""The four equations: what their generators promise, and the symmetries that are declared for each."""
+"""The five equations: what their generators promise, and the symmetries that are declared for each."""
 
 import functools
 
@@ -7,7 +7,7 @@ import pytest
 
 from ctfno_jax.data import equations, fields
 from ctfno_jax.data.equations import EQUATIONS
-from ctfno_jax.solvers import burgers, diffusion_sorption, heat
+from ctfno_jax.solvers import burgers, diffusion_sorption, heat, reaction
 from ctfno_jax.solvers import compressible_navier_stokes as navier_stokes
 
 OPTIONS = {
@@ -15,6 +15,7 @@ OPTIONS = {
     "burgers": {"num_points": 16, "num_times": 3, "final_time": 0.03},
     "diffusion_sorption": {"num_points": 16, "num_times": 3, "final_time": 50.0},
     "navier_stokes": {"num_points": 16, "num_times": 3, "final_time": 0.02},
+    "reaction": {"num_points": 16, "num_times": 3, "final_time": 0.6},
 }
 EACH_EQUATION = pytest.mark.parametrize("name", sorted(EQUATIONS))
 
@@ -68,7 +69,8 @@ def test_sizes_that_are_too_small_are_refused(name, option):
 @pytest.mark.parametrize(
     ("name", "option"),
     [(name, "final_time") for name in sorted(EQUATIONS)]
-    + [(name, option) for name in ("heat", "burgers") for option in ("viscosity", "sigma", "tau")],
+    + [(name, option) for name in ("heat", "burgers") for option in ("viscosity", "sigma", "tau")]
+    + [("reaction", option) for option in ("rate", "max_wave", "margin")],
 )
 def test_options_that_must_be_positive(name, option):
     with pytest.raises(ValueError, match=f"must all be positive: .*{option}=-1.0"):
@@ -101,10 +103,53 @@ def test_initial_states_of_diffusion_sorption_are_constants():
     assert np.all((u0 >= 0) & (u0 <= 0.2))
 
 
+def test_reactions_follow_from_their_own_initial_states():
+    data = equations.reaction_trajectories(4, 0, num_points=16, num_times=3, rate=2.0, final_time=1.5)
+    np.testing.assert_allclose(data.times, [0.5, 1.0, 1.5], rtol=1e-6)
+    expected = reaction.solve(data.u0[..., 0].astype(np.float64), data.times.astype(np.float64), rate=2.0)
+    np.testing.assert_allclose(data.u[..., 0], expected, rtol=0, atol=1e-5)
+
+
+def test_initial_states_of_reactions_are_two_sines_and_an_exponential_around_two():
+    x = np.arange(32) / 32
+    basis = np.stack([*(np.sin(2 * np.pi * k * x) for k in range(1, 4)), np.exp(-x)], axis=-1)
+    u0 = equations.reaction_trajectories(7, 0, num_points=32, num_times=1, max_wave=3).u0[..., 0]
+    weights, residuals, _, _ = np.linalg.lstsq(basis, u0.T - 2, rcond=None)
+    assert residuals.max() < 1e-9
+    # At most two of the three sines, one of them if both are the same.
+    assert np.all((np.abs(weights[:3]) > 1e-4).sum(0) <= 2)
+    assert np.abs(weights[2]).max() > 1e-2
+
+
+def test_a_larger_margin_rejects_the_states_below_it_and_leaves_the_others():
+    options = {"num_points": 16, "num_times": 1}
+    low, high = (equations.reaction_trajectories(40, 0, margin=margin, **options).u0 for margin in (0.05, 0.9))
+    assert low.min() >= 0.05
+    assert high.min() >= 0.9
+    kept = low.min((1, 2)) >= 0.9
+    assert 5 < kept.sum() < 35
+    np.testing.assert_array_equal(low[kept], high[kept])
+    assert np.all(np.abs(low[~kept] - high[~kept]).max((1, 2)) > 1e-3)
+    few, many = (equations.rejected_reactions(40, 0, num_points=16, margin=margin) for margin in (0.05, 0.9))
+    assert many - few >= np.sum(~kept)
+
+
+def test_rejected_draws_are_those_of_all_samples_together():
+    counts = [equations.rejected_reactions(n, 0, num_points=16, margin=1.5) for n in range(6)]
+    assert counts[0] == 0
+    assert np.all(np.diff(counts) >= 0)
+    assert counts[5] > 0
+
+
+def test_a_margin_that_no_draw_can_keep_is_refused():
+    with pytest.raises(ValueError, match=r"no draw stays above margin=1000\.0; choose a smaller one"):
+        equations.reaction_trajectories(1, 0, num_points=4, num_times=1, margin=1000.0)
+
+
 # --- refinement ---------------------------------------------------------------------------------------------------
 
 # Of 16 cells the second-order scheme for the flow resolves little; the others are converged to single precision.
-ERRORS = {"heat": 0.0, "burgers": 1e-6, "diffusion_sorption": 1e-5, "navier_stokes": 0.3}
+ERRORS = {"heat": 0.0, "burgers": 1e-6, "diffusion_sorption": 1e-5, "navier_stokes": 0.3, "reaction": 0.0}
 
 
 @EACH_EQUATION
@@ -137,6 +182,8 @@ def _solve(name: str, u0: np.ndarray) -> np.ndarray:
         return navier_stokes.solve(u0, TIMES)
     if name == "diffusion_sorption":
         return diffusion_sorption.solve(u0[..., 0], 1000 * TIMES)[..., None]
+    if name == "reaction":
+        return reaction.solve(u0[..., 0], TIMES)[..., None]
     u0_hat = np.fft.rfft(u0[..., 0], norm="forward")
     if name == "heat":
         return heat.solve(u0_hat, TIMES, NUM_POINTS, 0.02)[..., None]
@@ -183,9 +230,9 @@ def test_diffusion_sorption_is_the_only_one_that_is_not_periodic():
     assert EQUATIONS["diffusion_sorption"].reflection is None
 
 
-def test_a_change_of_sign_maps_solutions_to_solutions_of_heat_but_not_of_burgers():
-    # The other two need positive states.
-    for name in ("heat", "burgers"):
+def test_a_change_of_sign_maps_solutions_to_solutions_of_heat_only():
+    # Two of the others need positive states.
+    for name in ("heat", "burgers", "reaction"):
         assert _shows(name, lambda u: -u) is EQUATIONS[name].odd
     assert not EQUATIONS["diffusion_sorption"].odd
     assert not EQUATIONS["navier_stokes"].odd

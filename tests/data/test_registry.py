@@ -1,4 +1,4 @@
-"""Data sets by name: generated and kept on disk, or read from PDEBench's files."""
+"""Data sets by name: fields, generated and kept on disk or read from PDEBench's files, and series."""
 
 import dataclasses
 from pathlib import Path
@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ctfno_jax.data import cache, equations, fields, pdebench, registry
+from ctfno_jax.data import cache, equations, fields, pdebench, registry, series, synthetic
 
 OPTIONS = {"num_points": 16, "num_times": 3}
 SIZES = {"num_train": 4, "num_validation": 1, "num_test": 2}
@@ -86,6 +86,50 @@ def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"unknown dataset 'heet'; known are .*heat"):
         registry.load_dataset("heet")
     assert "heat" in registry.dataset_names()
+
+
+def test_names_are_those_of_equations_and_of_series():
+    waves = {"sawtooth", "sine", "spiral", "square", "stiff"}
+    solved = {"burgers", "diffusion_sorption", "heat", "navier_stokes", "reaction"}
+    assert registry.dataset_names() == tuple(sorted(waves | solved))
+    with pytest.raises(ValueError, match=f"known are {', '.join(registry.dataset_names())}$"):
+        registry.load_dataset("waves")
+
+
+def test_a_series_is_found_by_its_name():
+    settings = {**SIZES, "seed": 2, "num_points": 9, "num_observed": 5, "decay": 0.3}
+    data, direct = registry.load_dataset("sine", **settings), synthetic.load_series("sine", **settings)
+    assert isinstance(data, series.SeriesDataset)
+    np.testing.assert_array_equal(data.train.values, direct.train.values)
+    np.testing.assert_array_equal(data.test.observed, direct.test.observed)
+
+
+def test_a_field_is_found_by_its_name():
+    data, direct = (load("heat", **SIZES, **OPTIONS) for load in (registry.load_dataset, registry.load_fields))
+    assert isinstance(data, fields.FieldDataset)
+    np.testing.assert_array_equal(data.test.u, direct.test.u)
+
+
+def test_fields_know_the_equations_only():
+    for load in (registry.load_fields, registry.load_between_times):
+        with pytest.raises(ValueError, match=r"unknown dataset 'sine'; known are heat, .*reaction$"):
+            load("sine")
+
+
+def test_a_series_is_never_read_from_a_file():
+    assert registry.find_data_file("sine", None) is None
+    with pytest.raises(ValueError, match="dataset sine has no option data_file; it has num_points"):
+        registry.load_dataset("sine", **SIZES, data_file="sine.hdf5")
+
+
+def test_reactions_tell_how_many_draws_were_rejected(cache_folder):
+    options = {**OPTIONS, "margin": 1.5, "max_wave": 2}
+    data = registry.load_dataset("reaction", **SIZES, seed=3, rate=2.0, **options)
+    expected = equations.rejected_reactions(6, 3, num_points=16, margin=1.5, max_wave=2)
+    assert data.info["rejected_draws"] == expected > 0
+    assert data.info["discretisation_error"] == 0
+    assert not cache_folder.exists()
+    assert "rejected_draws" not in registry.load_dataset("heat", **SIZES, **OPTIONS).info
 
 
 def test_an_unknown_option_lists_the_known_ones():

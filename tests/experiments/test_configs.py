@@ -15,7 +15,7 @@ from ctfno_jax.data import equations
 from ctfno_jax.models import registry
 from ctfno_jax.models.ctfno import num_parameters
 from experiments import common, field_checks
-from experiments.configs import pde
+from experiments.configs import pde, synthetic
 
 MODELS = (*pde.SURROGATES, *pde.ABLATIONS)
 ROOT = Path(__file__).parents[2]
@@ -54,6 +54,15 @@ def test_committed_rows_are_those_of_the_present_settings():
         u0 = jax.ShapeDtypeStruct((1, points, _channels_seen(config)), jnp.float32)
         variables = jax.eval_shape(module.init, jax.random.key(0), u0, jax.ShapeDtypeStruct((1,), jnp.float32))
         assert row["num_params"] == num_parameters(variables["params"]), path.name
+
+
+def test_committed_rows_of_series_are_those_of_the_present_settings():
+    rows = [path for path in (ROOT / "results" / "synthetic").glob("*.json") if "reaction" not in path.name]
+    assert rows
+    for path in rows:
+        row = json.loads(path.read_text())
+        config = synthetic.synthetic_config(row["dataset"], row["model"], row["preset"], row["seed"])
+        assert (row["steps"], row["experiment"]) == (config.train.steps, "synthetic"), path.name
 
 
 def _channels_seen(config) -> int:

@@ -122,6 +122,7 @@ def draw(monkeypatch, tmp_path):
         for name, value in {**given, "preset": "default"}.items():
             flags.DEFINE_string(name, str(value), "", flag_values=values)
         flags.DEFINE_integer("sample", 0, "", flag_values=values)
+        flags.DEFINE_float("noise", 0.1, "", flag_values=values)
         values.mark_as_parsed()
         monkeypatch.setattr(figures, "FLAGS", values)
         figures.main()
@@ -130,15 +131,16 @@ def draw(monkeypatch, tmp_path):
     return run
 
 
-def test_both_figures_are_written(draw, trained, tmp_path):
+def test_all_figures_are_written_for_which_there_are_runs(draw, trained, tmp_path, capsys):
     _write_row(tmp_path, "heat", "ctfno", 0, [1.0, 2.0, 3.0])
     output = draw("all", trained("heat"))
+    assert "left out: there is nothing to draw in noise.png" in capsys.readouterr().out
     assert sorted(path.name for path in output.iterdir()) == ["error_over_time.png", "heatmaps.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in output.iterdir())
 
 
-@pytest.mark.parametrize("name", ["heatmaps", "error_over_time"])
+@pytest.mark.parametrize("name", ["heatmaps", "error_over_time", "trajectories", "spiral_extrapolation", "noise"])
 def test_nothing_to_draw_is_an_error(draw, trained, tmp_path, name):
-    with pytest.raises(ValueError, match=rf"nothing to draw in .*{name}\.png: train first"):
+    with pytest.raises(ValueError, match=rf"nothing to draw in {name}\.png: train first"):
         draw(name, trained())
     assert not list((tmp_path / "out").iterdir())

@@ -200,3 +200,37 @@ def test_the_rows_of_the_repository_can_be_printed(printed, preset, form):
         assert "heat: test errors x 1e-2" in printed(
             results_dir=ROOT / "results", table=table, preset=preset, format=form
         )
+
+
+def test_the_table_of_dynamics_tells_components_evaluations_and_spikes(results, printed):
+    synthetic = {"experiment": "synthetic", "num_params": 17_891}
+    directory = results(
+        _row("stiff", "ctfno", 0, **synthetic, rmse=0.15, rmse_x=0.2, spikes=3),
+        _row("stiff", "ctfno", 1, **synthetic, rmse=0.17, rmse_x=0.22, spikes=3),
+        _row("spiral", "node", 0, **synthetic, rmse=0.0326, function_evaluations=71.6),
+        _row("heat", "neural_flow", 0, rmse=0.02),
+        _row("burgers", "ctfno", 0, rmse=0.5),
+    )
+    text = printed(table="synthetic", results_dir=directory)
+    stiff = _cells(text, "stiff", "ctfno")
+    assert (stiff["RMSE"], stiff["paper"], stiff["ratio"]) == ("16.00 ± 1.00", "16.53", "0.97")
+    assert (stiff["RMSE of x"], stiff["evaluations"], stiff["seeds"]) == ("21.00 ± 1.00", "-", "2")
+    assert "stiff: test errors x 1e-2; values in the middle of a jump, in the test set: 3" in text
+    spiral = _cells(text, "spiral", "node")
+    assert (spiral["ratio"], spiral["evaluations"], spiral["RMSE of x"]) == ("1.00", "72", "-")
+    assert _cells(text, "heat", "neural_flow")["RMSE"] == "2.000"
+    overview = text.split("\n\n")[0].splitlines()
+    assert overview[-1].split() == ["ctfno,", "paper", "11.69", "3.9", "16.53", "1.87", "0.239"]
+    assert "burgers" not in text
+
+
+def test_seconds_of_dynamics_are_compared_with_those_of_ctfno(tmp_path):
+    models = {
+        "ctfno": {"training": 0.02, "inference": 0.004, "num_params": 17_891},
+        "node": {"training": 0.05, "inference": 0.001, "num_params": 17_282, "function_evaluations": 72.0},
+    }
+    (tmp_path / "dynamics.json").write_text(json.dumps({"batch_size": 120, "models": models}))
+    lines = tables.dynamics_timing_table(tmp_path / "dynamics.json", "text").splitlines()
+    assert lines[-1].split() == ["node", "50.0", "2.50", "1.0", "0.25", "72", "17,282"]
+    with pytest.raises(ValueError, match=r"make it with python -m experiments\.timing"):
+        tables.dynamics_timing_table(tmp_path / "none.json", "text")

@@ -2,6 +2,8 @@
 
 from ctfno_jax import config as config_lib
 
+# The cheapest solver to compile, in a form that can be cut over devices.
+EULER = {"solver": "euler", "stepping": "constant", "step_size": 0.5, "adjoint": "direct", "max_steps": 16}
 FOURIER = {"width": 4, "modes": [4], "depth": 1}
 SINUSOIDS = {"time_features": 4, "time_channels": 3, "time_scale": 20.0}
 BRANCHES = {"width": 6, "depth": 1, "num_sensors": 32}
@@ -11,6 +13,10 @@ FIELDS = {
     "fno_2d": {**FOURIER, "modes": [4, 3], "head_width": 5, "final_time": 2.5, "num_times": 5},
     "deeponet": BRANCHES,
     "pod_deeponet": {**BRANCHES, "num_modes": 7},
+    "node": {"width": 5, "depth": 1, **EULER},
+    "anode": {"width": 5, "depth": 1, "augmented": 3, **EULER},
+    "neural_flow": {"num_layers": 2, "width": 5, "depth": 1, "num_sinusoids": 3},
+    "neural_laplace": {"latent": 3, "encoder_width": 4, "width": 5, "depth": 1, "num_terms": 5},
     "ablation_input": FOURIER,
     "ablation_lifted": {**FOURIER, **SINUSOIDS},
     "ablation_features": {**FOURIER, **SINUSOIDS},
@@ -21,6 +27,8 @@ OVERRIDES = {
     "deeponet": {"translations": True, "sign_flips": True},
     # What is not learned must come through weight decay and averaging too.
     "pod_deeponet": {"frame": "aligned", "average_decay": 0.9, "optimizer": "adamw", "weight_decay": 0.1},
+    "node": {"shared_normalization": True, "times_per_step": 0},
+    "neural_flow": {"shared_normalization": True, "translations": True},
     "ablation_features": {"shared_normalization": True, "random_starts": 0.5},
 }
 

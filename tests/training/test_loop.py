@@ -110,3 +110,75 @@ def test_a_validation_error_that_is_not_finite_stops_the_run_before_any_hook_see
 def test_time_left_is_the_remaining_steps_over_the_speed():
     report = loop.Report(step=30, num_steps=100, loss=1.0, steps_per_second=7.0, train_seconds=4.0, metrics=None)
     assert report.seconds_left == pytest.approx(10.0, rel=1e-12)
+
+
+# --- several runs at once -----------------------------------------------------------------------------------------
+
+
+def _fit_together(recorders, num_steps, eval_every, start=0, evaluate=None, **options):
+    """Runs with a recorder each; parameters of the second one are a thousand ahead."""
+
+    def multi_step(states, data):
+        results = [recorder.multi_step(state, data) for recorder, state in zip(recorders, states, strict=True)]
+        ahead = [state.replace(params={"w": state.params["w"] + 1000 * i}) for i, (state, _) in enumerate(results)]
+        return ahead, [losses * (i + 1) for i, (_, losses) in enumerate(results)]
+
+    return loop.fit_together(
+        [_state(start) for _ in recorders], multi_step, "data", num_steps=num_steps,
+        steps_per_call=recorders[0].steps_per_call, eval_every=eval_every,
+        evaluate_fn=evaluate or recorders[0].evaluate, hooks=[[recorder.hook] for recorder in recorders], **options,
+    )  # fmt: skip
+
+
+def test_runs_at_once_step_together_and_report_to_their_own_hooks():
+    recorders = [Recorder(4), Recorder(4), Recorder(4)]
+    states = _fit_together(recorders, 8, 8)
+    assert [int(state.step) for state in states] == [8, 8, 8]
+    for i, recorder in enumerate(recorders):
+        assert recorder.calls == [(0, "data"), (4, "data")]
+        assert [(r.step, r.loss) for r in recorder.reports] == [(4, 2.5 * (i + 1)), (8, 6.5 * (i + 1))]
+        assert [r.metrics for r in recorder.reports] == [None, {"validation_rmse": 1 / (8 + 1000 * i)}]
+
+
+def test_one_run_together_is_a_run():
+    alone, together = Recorder(3), Recorder(3)
+    state = alone.fit(12, 6, start=3)
+    (other,) = _fit_together([together], 12, 6, start=3)
+    assert (together.calls, together.evaluated) == (alone.calls, alone.evaluated)
+    assert float(other.params["w"]) == float(state.params["w"])
+    pick = lambda r: (r.step, r.num_steps, r.loss, r.metrics)  # noqa: E731
+    assert [pick(r) for r in together.reports] == [pick(r) for r in alone.reports]
+
+
+def test_a_loss_of_one_run_that_is_not_finite_stops_all_before_any_hook_sees_it():
+    recorders = [Recorder(3), Recorder(3, bad_step=5)]
+    with pytest.raises(loop.TrainingDiverged, match="the loss became nan at step 5"):
+        _fit_together(recorders, 9, 3)
+    assert [[r.step for r in recorder.reports] for recorder in recorders] == [[3], [3]]
+
+
+def test_a_validation_error_of_one_run_that_is_not_finite_is_not_seen_by_its_hooks():
+    recorders = [Recorder(3), Recorder(3)]
+    evaluate = lambda params: {"validation_rmse": np.nan if int(params["w"]) == 1006 else 1.0}  # noqa: E731
+    with pytest.raises(loop.TrainingDiverged, match=r"the validation error is .*nan.* after step 6"):
+        _fit_together(recorders, 9, 3, evaluate=evaluate)
+    assert [r.step for r in recorders[1].reports] == [3]
+
+
+def test_seconds_are_shared_by_the_runs(monkeypatch):
+    clock = iter([0.0, 10.0, 100.0, 104.0])  # before and after each of two calls
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
+    recorders = [Recorder(4), Recorder(4)]
+    _fit_together(recorders, 8, 8, train_seconds=7.0)
+    for recorder in recorders:
+        assert [r.train_seconds for r in recorder.reports] == [12.0, 14.0]
+        assert [r.steps_per_second for r in recorder.reports] == [4 / 5, 4 / 2]
+
+
+def test_runs_that_stand_at_different_steps_are_refused():
+    recorder = Recorder(2)
+    with pytest.raises(ValueError, match="must stand at the same step"):
+        loop.fit_together(
+            [_state(0), _state(2)], lambda s, d: (s, []), None, num_steps=4, steps_per_call=2, eval_every=4,
+            evaluate_fn=recorder.evaluate, hooks=[[], []],
+        )  # fmt: skip

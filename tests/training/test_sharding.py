@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from ctfno_jax.data import batching
-from ctfno_jax.models import ctfno
+from ctfno_jax.models import ctfno, neural_ode
 from ctfno_jax.training import objectives, sharding
 from ctfno_jax.training import step as step_lib
 
@@ -94,6 +94,54 @@ def test_several_steps_in_one_call_equal_several_calls(pieces):
     assert losses.shape == (3,)
     np.testing.assert_allclose(losses, other_losses, rtol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), state.params, other.params)
+
+
+def _by_shard_map(step_fn, sample_fn, num_steps, device):
+    """What several devices do, on one."""
+
+    def local(state, data):
+        body = lambda s, _: step_fn(s, sample_fn(data, s, jax.lax.axis_index(sharding.AXIS), 1))  # noqa: E731
+        return jax.lax.scan(body, state, None, length=num_steps)
+
+    mesh = jax.sharding.Mesh(np.asarray([device]), (sharding.AXIS,))
+    everywhere = jax.sharding.PartitionSpec()
+    return jax.jit(
+        jax.shard_map(
+            local, mesh=mesh, in_specs=(everywhere, everywhere), out_specs=everywhere, check_vma=False
+        )
+    )  # fmt: skip
+
+
+def test_one_device_alone_makes_the_steps_of_a_mesh_of_one(pieces, monkeypatch):
+    model, data, params = pieces
+    device = jax.local_devices()[0]
+    alone, optimizer = _multi_step(model, 3, devices=[device])
+    seen = []
+    monkeypatch.setattr(sharding, "make_multi_step", lambda *args, **options: seen.append(args))
+    _multi_step(model, 3)
+    mapped = _by_shard_map(*seen[0], device)
+    (state, losses), (other, other_losses) = (f(_state(params, optimizer), data) for f in (alone, mapped))
+    assert losses.shape == other_losses.shape == (3,)
+    np.testing.assert_allclose(losses, other_losses, rtol=1e-6)
+    assert int(state.step) == int(other.step) == 3
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), state.params, other.params)
+
+
+def test_one_device_alone_goes_through_the_checkpoints_of_an_ode_solver():
+    # They may not be sharded. Two steps of Euler for u' = w u end at (1 + w / 2)^2, with the slope 1 + w / 2.
+    how = neural_ode.Integration("euler", "constant", step_size=0.5, adjoint="checkpoints", max_steps=2)
+    optimizer = optax.sgd(1.0)
+
+    def loss_fn(params, batch):
+        return neural_ode.solve(lambda t, u, w: w * u, params["w"], batch, jnp.ones(1), how)[0].mean()
+
+    def step_fn(state, batch):
+        return step_lib.train_step(state, batch, loss_fn=loss_fn, optimizer=optimizer, axis_name=sharding.AXIS)
+
+    multi_step = sharding.make_multi_step(step_fn, lambda data, *_: data, 1, devices=jax.local_devices()[:1])
+    state, losses = multi_step(_state({"w": jnp.asarray(0.6)}, optimizer), jnp.ones((3, 2)))
+    np.testing.assert_allclose(losses, 1.3**2, rtol=1e-6)
+    assert float(state.params["w"]) == pytest.approx(0.6 - 1.3, rel=1e-5)
 
 
 def test_the_compiled_step_averages_and_gathers_nothing(pieces):
