@@ -154,9 +154,9 @@ def load_series(
     held_out = num_test + num_validation
     if held_out >= count:
         raise ValueError(f"{count} trajectories leave none for training after {num_test} + {num_validation}")
+    normalized = _normalized(values, normalization, slice(held_out, None))
+    series = observe(times, normalized, num_observed, from_last=clock == "last")
     info = {"num_points": num_points, **_facts(name, values[:, num_observed:], num_test, held_out)}
-    values = _normalized(values, normalization, slice(held_out, None))
-    series = observe(times, values, num_observed, from_last=clock == "last")
     if noise:
         observed = series.observed + noise * noise_rng.standard_normal(series.observed.shape)
         series = dataclasses.replace(series, observed=observed.astype(np.float32))
