@@ -31,7 +31,9 @@ def _parameters(workdir):
     return jax.tree.leaves(predict.load_predictor(workdir).params)
 
 
-@pytest.mark.parametrize("model", ["ctfno", "node", "neural_flow", "neural_laplace"])
+@pytest.mark.parametrize(
+    "model", ["ctfno", *(pytest.param(m, marks=pytest.mark.slow) for m in ("node", "neural_flow", "neural_laplace"))]
+)
 def test_every_model_trains_and_is_judged_by_what_its_saved_state_predicts(model, tmp_path):
     config = small_series.config(model)
     result = _run(config, tmp_path)
@@ -47,6 +49,7 @@ def test_every_model_trains_and_is_judged_by_what_its_saved_state_predicts(model
     assert ("certified_lipschitz" in result["metrics"]) == (model == "ctfno")
 
 
+@pytest.mark.slow
 def test_errors_of_two_components_are_told_apart_and_a_series_at_rest_is_no_obstacle(tmp_path):
     scores = _run(small_series.config("ctfno", dataset="spiral"), tmp_path)["metrics"]
     assert scores["rmse"] ** 2 == pytest.approx((scores["rmse_x"] ** 2 + scores["rmse_y"] ** 2) / 2, rel=1e-6)
@@ -59,6 +62,7 @@ def test_certified_growth_is_not_below_measured_growth(tmp_path):
     assert scores["certificate_ratio"] >= 1
 
 
+@pytest.mark.slow
 def test_seeds_trained_together_are_those_trained_alone(tmp_path):
     configs = [small_series.config("ctfno", seed=seed) for seed in (3, 4)]
     together = series_run.run(configs, [tmp_path / "a", tmp_path / "b"])
@@ -70,6 +74,7 @@ def test_seeds_trained_together_are_those_trained_alone(tmp_path):
     assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
     config = small_series.config("neural_laplace")
     _run(config, tmp_path / "whole")
@@ -97,6 +102,7 @@ def test_a_finished_run_is_not_made_again(tmp_path, capsys):
     assert "has finished already" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_irregular_observations_come_with_their_times(tmp_path):
     config = small_series.config("neural_flow")
     options = {**config.dataset.data_options, "irregular": True}
@@ -109,6 +115,7 @@ def test_irregular_observations_come_with_their_times(tmp_path):
     assert result["metrics"]["rmse"] == pytest.approx(metrics.rmse(values, test.values), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_an_evidence_bound_trains_the_flow_and_no_other_model(tmp_path):
     assert _run(small_series.config("neural_flow", loss="elbo"), tmp_path)["metrics"]["rmse"] > 0
     with pytest.raises(config_lib.ConfigError, match="elbo is for models with a latent distribution; node has none"):

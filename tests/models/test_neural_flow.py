@@ -251,6 +251,7 @@ def test_the_evidence_bound_by_hand():
     assert float(found) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 @EACH_KIND
 def test_derivatives_of_the_bound_are_finite_and_reach_every_parameter(kind, time_network):
     model, variables = _random(kind, time_network)

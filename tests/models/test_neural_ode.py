@@ -104,6 +104,7 @@ def test_after_too_many_steps_later_times_have_no_answer():
     assert not np.any(np.isfinite(u[:, [0, 2]]))
 
 
+@pytest.mark.slow
 def test_one_step_to_each_query_equals_constant_steps_between_even_queries():
     times = [0.5, 0.25, 1.0, 0.75]
     constant, queries = (
@@ -228,6 +229,7 @@ def test_at_time_zero_the_answer_is_the_last_observed_point():
     np.testing.assert_array_equal(u[:, 1], _observed()[:, -1])
 
 
+@pytest.mark.slow
 def test_small_constant_steps_agree_with_adaptive_ones():
     model, variables = _random(step_size=0.02, max_steps=100)
     adaptive = model.clone(solver="tsit5", stepping="adaptive", rtol=1e-5, atol=1e-6)
@@ -247,12 +249,14 @@ def _slopes(adjoint: str):
     return jax.tree.map(np.asarray, jax.jit(jax.grad(loss))(variables))
 
 
+@pytest.mark.slow
 def test_derivatives_are_finite_and_reach_every_parameter():
     for slope in jax.tree.leaves(_slopes("checkpoints")):
         assert np.all(np.isfinite(slope))
         assert np.any(slope != 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("adjoint", "tolerance"), [("direct", 1e-5), ("backward", 0.2)])
 def test_derivatives_do_not_depend_on_how_they_are_found(adjoint, tolerance):
     # The equation that is solved backward is another discretisation.
