@@ -56,6 +56,7 @@ def test_errors_of_two_components_are_told_apart_and_a_series_at_rest_is_no_obst
     assert 0 < scores["nrmse"] < np.inf
 
 
+@pytest.mark.slow
 def test_certified_growth_is_not_below_measured_growth(tmp_path):
     scores = _run(small_series.config("ctfno"), tmp_path)["metrics"]
     assert scores["certified_lipschitz"] >= scores["measured_gain"] > 0
@@ -95,6 +96,7 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_made_again(tmp_path, capsys):
     config = small_series.config("ctfno")
     result = _run(config, tmp_path)

@@ -150,6 +150,7 @@ def _ask(model, variables, observed, times) -> np.ndarray:
     return np.asarray(_jitted(model)(variables, observed, times))
 
 
+@pytest.mark.slow
 @EACH_KIND
 def test_shapes_with_all_axes_different_and_times_in_any_order(kind, time_network):
     model, variables = _random(kind, time_network)
@@ -159,6 +160,7 @@ def test_shapes_with_all_axes_different_and_times_in_any_order(kind, time_networ
     assert np.abs(u[:, 0] - u[:, 2]).max() > 1e-3
 
 
+@pytest.mark.slow
 @EACH_KIND
 def test_shared_times_equal_the_same_times_for_each_sample(kind, time_network):
     model, variables = _random(kind, time_network)

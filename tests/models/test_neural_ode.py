@@ -267,6 +267,7 @@ def test_derivatives_do_not_depend_on_how_they_are_found(adjoint, tolerance):
     jax.tree.map(compare, _slopes(adjoint), expected)
 
 
+@pytest.mark.slow
 def test_a_derivative_is_a_quotient_of_differences():
     model, variables = _random(**FEW_STEPS)
     slopes = _slopes("checkpoints")

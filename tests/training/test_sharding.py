@@ -127,6 +127,7 @@ def test_one_device_alone_makes_the_steps_of_a_mesh_of_one(pieces, monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), state.params, other.params)
 
 
+@pytest.mark.slow
 def test_one_device_alone_goes_through_the_checkpoints_of_an_ode_solver():
     # They may not be sharded. Two steps of Euler for u' = w u end at (1 + w / 2)^2, with the slope 1 + w / 2.
     how = neural_ode.Integration("euler", "constant", step_size=0.5, adjoint="checkpoints", max_steps=2)
