@@ -1,12 +1,9 @@
 """What a run is worth: its best state on the test set, as numbers, figures, result.json and a printed table."""
 
-import platform
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -17,7 +14,7 @@ from ctfno_jax.data import equations, fields, normalization, registry
 from ctfno_jax.models import ctfno
 from ctfno_jax.plotting import fields as plots
 from ctfno_jax.training import checkpoint
-from experiments import files, host, paper_results
+from experiments import files, paper_results, result_row
 from experiments.progress import GenerationLine
 
 
@@ -44,26 +41,10 @@ def finish(
         domain=equations.EQUATIONS[config.dataset.dataset].domain,
     )  # fmt: skip
     files.write_figure(workdir / "figures" / "heatmap.png", figure)
-    paper = paper_results.paper_result(config.experiment, config.dataset.dataset, config.model.model)
-    result = {
-        "experiment": config.experiment,
-        "dataset": config.dataset.dataset,
-        "source": data.source,
-        "data": {name: float(f"{value:.6g}") for name, value in data.info.items()},
-        "model": config.model.model,
-        "preset": config.preset,
-        "seed": config.seed,
-        "num_params": num_params,
-        "steps": last.step,
-        "train_seconds": round(float(last.description["train_seconds"]), 1),
-        "train_grid": config.train.train_grid or data.train.grid[0],
-        "metrics": scores,
-        "paper": paper,
-        "versions": {name: metadata.version(name) for name in ("jax", "flax", "optax", "orbax-checkpoint", "numpy")}
-        | {"python": platform.python_version()},
-        "devices": [f"{device.platform}:{device.device_kind}" for device in jax.local_devices()],
-        "cpu_cores": host.usable_cores(),
-    }
+    result = result_row.row(
+        config, source=data.source, facts=data.info, num_params=num_params, last=last, scores=scores,
+        train_grid=config.train.train_grid or data.train.grid[0],
+    )  # fmt: skip
     files.write_json(workdir / "result.json", result)
     return result
 
@@ -139,22 +120,9 @@ def _stability(
 
 def summary(result: dict[str, Any], workdir: Path) -> str:
     """The table that ends a run: ours, the paper's, the ratio."""
-    ours, paper = result["metrics"], result["paper"] or {}
     unit = paper_results.UNITS.get(result["dataset"], "rmse")
-    lines = [f"{'':<30}{'ours':>12}{'paper':>12}{'ratio':>8}"]
-    rows = [("test RMSE", "rmse"), ("in standard deviations", "rmse_in_deviations"), ("test nRMSE", "nrmse")]
-    rows.append(("RMSE between times", "rmse_between_times"))
-    for label, key in rows:
-        if key not in ours:
-            continue
-        with_paper = key == unit and "rmse" in paper
-        printed, ratio = (f"{paper['rmse']:.3e}", f"{ours[key] / paper['rmse']:.2f}") if with_paper else ("-", "-")
-        lines.append(f"{label:<30}{ours[key]:>12.3e}{printed:>12}{ratio:>8}")
-    count = f"{round(paper['num_params']):>12,}" if "num_params" in paper else ""
-    lines.append(f"{'parameters':<30}{result['num_params']:>12,}" + count)
-    lines.append(f"{'training seconds':<30}{result['train_seconds']:>12.0f}")
-    if "certified_lipschitz" in ours:
-        lines.append(
-            f"{'certified growth':<30}{ours['certified_lipschitz']:>12.3g}   (measured {ours['measured_gain']:.3g})"
-        )
-    return "\n".join(["", *lines, f"files in {workdir}"])
+    rows = (
+        ("test RMSE", "rmse"), ("in standard deviations", "rmse_in_deviations"), ("test nRMSE", "nrmse"),
+        ("RMSE between times", "rmse_between_times"),
+    )  # fmt: skip
+    return "\n".join(["", *result_row.summary_lines(result, rows, unit), f"files in {workdir}"])

@@ -1,12 +1,9 @@
 """What a run on series is worth: its best state on the test set, as numbers, a figure and result.json."""
 
-import platform
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -17,7 +14,7 @@ from ctfno_jax.data import series
 from ctfno_jax.models.latent import ObservedCTFNO
 from ctfno_jax.plotting import series as plots
 from ctfno_jax.training import checkpoint
-from experiments import files, host, paper_results
+from experiments import files, result_row
 
 # Names of the components where there are two.
 _COMPONENTS = ("x", "y")
@@ -69,24 +66,9 @@ def finish(
     }
     title = f"{config.dataset.dataset}: {config.model.model}, first test series"
     files.write_figure(workdir / "figures" / "series.png", plots.forecast(data.test, values, title=title))
-    result = {
-        "experiment": config.experiment,
-        "dataset": config.dataset.dataset,
-        "source": "generated",
-        "data": {name: float(f"{value:.6g}") for name, value in data.info.items()},
-        "model": config.model.model,
-        "preset": config.preset,
-        "seed": config.seed,
-        "num_params": num_params,
-        "steps": last.step,
-        "train_seconds": round(float(last.description["train_seconds"]), 1),
-        "metrics": scores,
-        "paper": paper_results.paper_result(config.experiment, config.dataset.dataset, config.model.model),
-        "versions": {name: metadata.version(name) for name in ("jax", "flax", "optax", "orbax-checkpoint", "numpy")}
-        | {"python": platform.python_version()},
-        "devices": [f"{device.platform}:{device.device_kind}" for device in jax.local_devices()],
-        "cpu_cores": host.usable_cores(),
-    }
+    result = result_row.row(
+        config, source="generated", facts=data.info, num_params=num_params, last=last, scores=scores
+    )
     files.write_json(workdir / "result.json", result)
     return result
 
@@ -137,22 +119,5 @@ def _stability(predictor: predict.Predictor, data: series.SeriesDataset) -> dict
 
 def summary(result: dict[str, Any], workdir: Path) -> str:
     """The table that ends a run: ours, the paper's, the ratio."""
-    ours, paper = result["metrics"], result["paper"] or {}
-    lines = [f"{'':<30}{'ours':>12}{'paper':>12}{'ratio':>8}"]
     rows = (("test RMSE", "rmse"), ("of x", "rmse_x"), ("of y", "rmse_y"), ("test nRMSE", "nrmse"))
-    for label, key in rows:
-        if key not in ours:
-            continue
-        with_paper = key == "rmse" and "rmse" in paper
-        printed, ratio = (f"{paper['rmse']:.3e}", f"{ours[key] / paper['rmse']:.2f}") if with_paper else ("-", "-")
-        lines.append(f"{label:<30}{ours[key]:>12.3e}{printed:>12}{ratio:>8}")
-    count = f"{round(paper['num_params']):>12,}" if "num_params" in paper else ""
-    lines.append(f"{'parameters':<30}{result['num_params']:>12,}" + count)
-    lines.append(f"{'training seconds':<30}{result['train_seconds']:>12.0f}")
-    if "function_evaluations" in ours:
-        lines.append(f"{'evaluations of the field':<30}{ours['function_evaluations']:>12.0f}")
-    if "certified_lipschitz" in ours:
-        lines.append(
-            f"{'certified growth':<30}{ours['certified_lipschitz']:>12.3g}   (measured {ours['measured_gain']:.3g})"
-        )
-    return "\n".join(["", *lines, f"files in {workdir}"])
+    return "\n".join(["", *result_row.summary_lines(result, rows), f"files in {workdir}"])

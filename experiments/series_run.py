@@ -25,6 +25,9 @@ _OF_FIELDS = {
     "random_starts": 0.0, "window": 0, "frame": "", "shared_normalization": False,
 }  # fmt: skip
 
+# Models whose state at time zero is that of the last observation.
+_FROM_LAST = ("node", "anode", "neural_flow")
+
 
 def check_settings(config: ExperimentConfig) -> None:
     """Raises for what follows from the config alone."""
@@ -33,6 +36,10 @@ def check_settings(config: ExperimentConfig) -> None:
             raise ConfigError(f"{name} is a setting for fields; {config.dataset.dataset} is a series, remove it")
     optimizers.optimizer(config.optimizer, config.train.steps)
     model = predict.model_of(config)
+    if config.dataset.data_options.get("clock") == "zero" and config.model.model in _FROM_LAST:
+        raise ConfigError(
+            f"{config.model.model} starts at the last observation, time zero; remove the option clock=zero"
+        )
     if config.train.loss == "elbo":
         if not hasattr(model, "negative_elbo"):
             raise ConfigError(f"loss=elbo is for models with a latent distribution; {config.model.model} has none")
@@ -59,6 +66,8 @@ def run(
     tensorboard: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Trains, evaluates and writes all files of the runs, which differ in their seeds only; returns their results."""
+    if len(configs) > 1 and parallel != "shard_map":
+        raise ConfigError(f"several seeds at once share one device; parallel={parallel} needs one seed at a time")
     for config in configs:
         check_settings(config)
     found = [run_folder.claim_workdir(w, c, resume=resume) for c, w in zip(configs, workdirs, strict=True)]

@@ -10,10 +10,10 @@ from ctfno_jax.data.normalization import ChannelStatistics, Normalization
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """Observed points and what follows them. All times count from the last observation, so that of it is zero.
+    """Observed points and what follows them. Times count from the last observation unless said otherwise.
 
     Attributes:
-      observed_times: ``(steps,)`` for all or ``(batch, steps)`` for each, increasing, the last one zero.
+      observed_times: ``(steps,)`` for all or ``(batch, steps)`` for each, increasing.
       observed: values there, ``(batch, steps, features)``.
       times: query times, ``(time,)`` or ``(batch, time)``, positive.
       values: at those times, ``(batch, time, features)``.

@@ -170,6 +170,8 @@ def _check(model: Any) -> None:
     for name, known in (("kind", KINDS), ("time_network", TIME_NETWORKS)):
         if getattr(model, name) not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(model, name)!r}")
+    if model.time_network != "fourier" and model.num_sinusoids != type(model).num_sinusoids:
+        raise ValueError(f"time_network={model.time_network} does not read num_sinusoids; leave it out")
 
 
 def _is_bounded(kind: str, time_network: str) -> bool:

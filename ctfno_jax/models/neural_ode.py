@@ -39,7 +39,7 @@ class Integration:
       atol: absolute tolerance of adaptive stepping.
       adjoint: derivatives through the steps by ``"checkpoints"`` or, with more memory but also on several devices,
         ``"direct"``; or by an equation solved ``"backward"`` in time, which is not exactly their derivative.
-      max_steps: after so many, later times have no answer: infinity stands there.
+      max_steps: after so many, later times have no answer: infinity stands there. Not read from query to query.
     """
 
     solver: str = "tsit5"
@@ -59,6 +59,10 @@ class Integration:
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} must be positive and finite, got {value}")
+        read = {"adaptive": ("rtol", "atol"), "constant": ("step_size",), "queries": ()}[self.stepping]
+        for name in ("step_size", "rtol", "atol"):
+            if name not in read and getattr(self, name) != getattr(Integration, name):
+                raise ValueError(f"stepping={self.stepping} does not read {name}; leave it out, or change stepping")
         if self.solver == "euler" and self.stepping == "adaptive":
             raise ValueError("solver=euler has no error estimate to adapt its steps by; use stepping=constant")
 

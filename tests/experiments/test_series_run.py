@@ -134,6 +134,19 @@ def test_settings_of_fields_are_refused(change, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_model_that_starts_at_the_last_observation_refuses_another_clock():
+    config = small_series.config("node", data_options={"clock": "zero"})
+    with pytest.raises(config_lib.ConfigError, match="node starts at the last observation, time zero"):
+        series_run.check_settings(config)
+    series_run.check_settings(small_series.config("ctfno", data_options={"clock": "zero"}))
+
+
+def test_seeds_at_once_refuse_a_way_to_cut_them_over_devices(tmp_path):
+    configs = [small_series.config("ctfno", seed=seed) for seed in (0, 1)]
+    with pytest.raises(config_lib.ConfigError, match="parallel=pmap needs one seed at a time"):
+        series_run.run(configs, [tmp_path / "a", tmp_path / "b"], parallel="pmap")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

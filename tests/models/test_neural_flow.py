@@ -277,7 +277,7 @@ def test_numbers_of_parameters_for_series(fields, count):
 
 
 def _field_case(**fields):
-    model = FieldNeuralFlow(**{"out_channels": 2, "num_layers": 3, "width": 5, "num_sinusoids": 6, **fields})
+    model = FieldNeuralFlow(**{"out_channels": 2, "num_layers": 3, "width": 5, **fields})
     u0 = np.random.default_rng(2).normal(size=(7, 2, 3, 2)).astype(np.float32)
     return model, random_parameters(model, u0, TIMES, scale=0.4), u0
 
@@ -324,6 +324,7 @@ def test_a_field_with_other_channels_than_the_solution_is_refused():
         ({"width": 0}, "width must be positive"),
         ({"depth": -1}, "depth must be positive"),
         ({"num_sinusoids": 0}, "num_sinusoids must be positive"),
+        ({"time_network": "tanh", "num_sinusoids": 6}, "time_network=tanh does not read num_sinusoids; leave it out"),
     ],
 )
 @pytest.mark.parametrize("model_class", [ObservedNeuralFlow, FieldNeuralFlow])

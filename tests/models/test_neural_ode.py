@@ -361,3 +361,16 @@ def test_a_field_with_other_channels_than_the_solution_is_refused():
         model.apply(variables, u0[..., :1], TIMES)
     with pytest.raises(ValueError, match=r"with batch=3, got shape \(2, 5\)"):
         model.apply(variables, u0, np.ones((2, 5), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("fields", "unread"),
+    [
+        ({"stepping": "adaptive", "step_size": 0.1}, "step_size"),
+        ({"stepping": "constant", "rtol": 1e-5}, "rtol"),
+        ({"stepping": "queries", "atol": 1e-6}, "atol"),
+    ],
+)
+def test_a_setting_that_the_stepping_does_not_read_is_refused(fields, unread):
+    with pytest.raises(ValueError, match=f"stepping={fields['stepping']} does not read {unread}"):
+        neural_ode.Integration(**fields).check()
