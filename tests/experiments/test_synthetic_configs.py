@@ -31,7 +31,9 @@ def test_every_series_cell_is_obeyed(dataset, model, preset):
 @pytest.mark.parametrize("model", presets.MODELS)
 @pytest.mark.parametrize("preset", ["default", "paper"])
 def test_models_have_their_published_sizes_on_scalar_series(model, preset):
-    assert _num_parameters(presets.synthetic_config("square", model, preset, 0), 1) == SIZES[model]
+    # The default flow has more latent coordinates: two of them cannot turn.
+    expected = 20_947 if (model, preset) == ("neural_flow", "default") else SIZES[model]
+    assert _num_parameters(presets.synthetic_config("square", model, preset, 0), 1) == expected
 
 
 def test_ctfno_of_two_components_is_a_little_larger():
