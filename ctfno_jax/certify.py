@@ -8,6 +8,9 @@ for the network with these parameters in exact arithmetic; what float32 rounds i
 
 Zero padding is an isometry and cropping a contraction; both commute with the pointwise maps next to them, so neither
 appears in the bound. Coordinates and biases are constants and drop out of the difference.
+
+A model that adds to its initial state grows an error by at most one plus what it adds, and one that is composed with
+itself by at most the product over its steps.
 """
 
 import dataclasses
@@ -19,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ctfno_jax.models import ctfno, inputs, latent
+from ctfno_jax.models import ctfno, inputs, latent, marching
 from ctfno_jax.ops import lipschitz, spectral
 from ctfno_jax.types import Apply, Params
 
@@ -51,7 +54,7 @@ class Certificate:
       times: the query times.
       lipschitz: proven upper bound on the L2 Lipschitz constant of ``u0 -> u(t)``.
       product: the weaker bound by the plain product of all norms, for comparison.
-      layers: what the Fourier layers contribute.
+      layers: what the Fourier layers contribute; of a model with a horizon, in its last step.
       lifting: norm of the lifting, on the state's channels.
       projection: norm of the last map (of its two maps' product with the activation's slope, for an MLP).
     """
@@ -87,6 +90,8 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
     if times.ndim != 1:
         raise ValueError(f"times must have shape (time,), got {times.shape}")
     inputs.check_times(times)
+    if model.start != "free" or model.horizon is not None:
+        return _certify_composed(model, params, times, exact)
     norm_fn = lipschitz.spectral_norm if exact else lipschitz.cheap_norm
     before, after = _pointwise_stages(model, params["params"])
     layers = model.apply(params, times, method=model.time_factors)
@@ -118,6 +123,36 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
         lifting=norm_fn(before[0]),
         projection=lipschitz.product_bound([norm_fn(stage) for stage in after]),
     )
+
+
+def _certify_composed(model: ctfno.CTFNO, params: Params, times: Array, exact: bool) -> Certificate:
+    """Bounds of a model with a start or a horizon, from those of its network."""
+    channels = params["params"]["lifting"]["weight"].shape[0] - (len(model.modes) if model.coordinates else 0)
+    if model.horizon is not None and channels != model.out_channels:
+        raise ValueError(
+            f"a certificate for steps of a horizon needs as many channels of u0 as the solution has, got {channels} "
+            f"and {model.out_channels}"
+        )
+    whole, rest = jnp.zeros(times.shape, jnp.int32), times
+    if model.horizon is not None:
+        whole, rest = marching.cut(times, model.horizon, model.max_steps)
+    needed = jnp.append(rest, jnp.float32(model.horizon or 0.0))
+    network = certify(model.at_once(), params, needed, exact=exact)
+
+    def growth(bound: np.ndarray) -> np.ndarray:
+        if model.rise_time is None:
+            return bound
+        t = np.asarray(needed, np.float64)
+        return 1 + t / (t + model.rise_time) * bound
+
+    bounds, products = (
+        growth(b)[:-1] * growth(b)[-1] ** np.asarray(whole) for b in (network.lipschitz, network.product)
+    )
+    layers = tuple(
+        LayerBound(b.name, *(getattr(b, f.name)[:-1] for f in dataclasses.fields(LayerBound)[1:]))
+        for b in network.layers
+    )
+    return dataclasses.replace(network, times=np.asarray(times), lipschitz=bounds, product=products, layers=layers)
 
 
 def observed_lipschitz(

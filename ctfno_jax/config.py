@@ -65,7 +65,7 @@ class TrainConfig:
     reflections: bool = False  # x -> -x with probability 1/2, for equations with that symmetry
     translations: bool = False  # random shifts of periodic fields; models without coordinates need none
     random_starts: float = 0.0  # probability of a step that starts from a later frame of its trajectories
-    window: int = 0  # frames that a stepping model is rolled out over in training; 0 for the whole trajectory
+    window: int = 0  # steps that a model that steps is rolled out over in training; 0 for the whole trajectory
     frame: str = ""  # learn in a frame of each sample's own, see FRAMES; all but aligned are for flows
     shared_normalization: bool = False  # one set of statistics for initial states and solutions
     steps_per_call: int = 100  # steps in one compiled call
@@ -173,8 +173,8 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
         raise ConfigError(f"random_starts must be in [0, 1], got {train.random_starts}")
     if (train.random_starts or train.window) and not train.shared_normalization:
         raise ConfigError("random_starts and window make initial states of solutions; they need shared_normalization")
-    if train.random_starts and (train.window or not train.times_per_step):
-        raise ConfigError("random_starts needs times_per_step of at least 1 and no window")
+    if train.random_starts and not (train.window or train.times_per_step):
+        raise ConfigError("random_starts needs times_per_step of at least 1, or a window and a model with a horizon")
     if train.frame not in FRAMES:
         raise ConfigError(f"unknown frame {train.frame!r}; known are {', '.join(FRAMES[1:])}, and '' for none")
     if train.frame.startswith("aligned") and (

@@ -16,14 +16,27 @@ def check_settings(config: ExperimentConfig, model: Any) -> None:
     optimizers.optimizer(config.optimizer, config.train.steps)
     objectives.objective(config.train.loss)
     name, train = config.model.model, config.train
-    if train.window and not hasattr(model, "rollout"):
-        raise ConfigError(f"window={train.window} is for models that step through time; {name} does not")
+    _check_steps(config, model)
     if train.train_times and not hasattr(model, "resampled"):
         raise ConfigError(f"train_times is for fno_2d; {name} reads single times, see times_per_step")
     if train.frame == "acoustic" and not _answers_any_time(model):
         raise ConfigError(
             f"in the acoustic frame every flow has times of its own, which {name} cannot answer; use frame=particles"
         )
+
+
+def _check_steps(config: ExperimentConfig, model: Any) -> None:
+    """Windows are for models that step through time; one with a horizon needs them, and chooses where they start."""
+    name, train = config.model.model, config.train
+    horizon = getattr(model, "horizon", None)
+    if train.window and horizon is None and (not hasattr(model, "rollout") or hasattr(model, "horizon")):
+        raise ConfigError(f"window={train.window} is for models that step through time; {name} does not")
+    if horizon is not None and (not train.window or train.times_per_step):
+        raise ConfigError(
+            f"horizon={horizon:g} is trained by single steps: set window to their number, and times_per_step=0"
+        )
+    if train.window and train.random_starts and horizon is None:
+        raise ConfigError(f"a window of {name} starts from any frame anyway; remove random_starts")
 
 
 def check_fit(config: ExperimentConfig, model: Any, data_times: np.ndarray, seen_times: np.ndarray) -> None:
@@ -68,7 +81,11 @@ def _check_times(model: Any, times: np.ndarray) -> None:
 
 def _check_window(config: ExperimentConfig, model: Any, times: np.ndarray) -> None:
     """A window takes the frames of the data as steps of the model, one for one."""
-    if not config.train.window or not hasattr(model, "time_step"):
+    if not config.train.window:
+        return
+    if getattr(model, "horizon", None) is not None:
+        if not np.allclose(times, times[0] * np.arange(1, len(times) + 1), rtol=1e-3):
+            raise ConfigError("a horizon needs data at multiples of one time, but the times of the data are not")
         return
     if not np.allclose(times, model.time_step * np.arange(1, len(times) + 1), rtol=1e-3):
         raise ConfigError(

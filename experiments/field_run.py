@@ -158,13 +158,16 @@ def _with_reflections(config: ExperimentConfig, u: Any) -> Any:
 def _multi_step(config: ExperimentConfig, model: Any, optimizer: Any, parallel: str, devices: list[Any]):
     train = config.train
     apply_fn = model.apply
+    horizon = getattr(model, "horizon", None)
     if train.window:
-        apply_fn = lambda params, u0, times: model.apply(params, u0, times.shape[0], method="rollout")  # noqa: E731
+        apply_fn = lambda params, u0, times: model.apply(  # noqa: E731
+            params, u0, times if horizon is not None else times.shape[0], method="rollout"
+        )
     loss_fn = step_lib.make_loss(apply_fn, objectives.objective(train.loss))
     equation = equations.EQUATIONS[config.dataset.dataset]
     sampling = batching.Sampling(
         batch_size=train.batch_size, times_per_step=train.times_per_step, random_starts=train.random_starts,
-        window=train.window,
+        window=train.window, horizon=horizon,
         sign_flips=train.sign_flips, translations=train.translations,
         reflection=equation.reflection if train.reflections else None,
     )  # fmt: skip

@@ -10,6 +10,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     common.define_training_flags(
-        tuple(presets.PROBLEMS), (*presets.SURROGATES, *presets.ABLATIONS, "neural_flow", "neural_laplace")
+        tuple(presets.PROBLEMS),
+        (*presets.SURROGATES, *presets.STEPPING, *presets.ABLATIONS, "neural_flow", "neural_laplace"),
     )
     common.run_program(main)

@@ -85,7 +85,7 @@ def error_table(rows: list[Row], datasets: tuple[str, ...], models: tuple[str, .
     blocks = []
     for dataset in datasets:
         unit = "in standard deviations" if dataset in paper_results.UNITS else "in physical units"
-        lines = [cell_line(rows, dataset, model) for model in models]
+        lines = [cell_line(rows, dataset, model) for model in models if model in presets.cells(dataset)]
         blocks.append(f"{dataset}: test errors x 1e-2, RMSE {unit}\n" + layout([HEADER, *lines], form))
     return "\n\n".join(blocks)
 
@@ -220,8 +220,9 @@ def main() -> None:
         return
     if FLAGS.table == "pde":
         datasets = tuple(presets.PROBLEMS)
-        print(overview(rows, datasets, presets.SURROGATES, FLAGS.format) + "\n")
-        print(error_table(rows, datasets, presets.SURROGATES, FLAGS.format))
+        models = (*presets.SURROGATES, *presets.STEPPING)
+        print(overview(rows, datasets, models, FLAGS.format) + "\n")
+        print(error_table(rows, datasets, models, FLAGS.format))
         return
     rows += read_rows(results / "ablation", FLAGS.preset)
     print(error_table(rows, ("heat", "burgers"), ("ctfno", *presets.ABLATIONS), FLAGS.format))

@@ -258,6 +258,41 @@ def test_a_saturated_layer_is_certified_almost_exactly():
     np.testing.assert_allclose(certify(model, params, TIMES).lipschitz, 1.12905 * measured, rtol=1e-4)
 
 
+COMPOSED = {
+    "start": {"start": "state", "rise_time": 0.2},
+    "horizon": {"horizon": 0.3},
+    "start_and_horizon": {"start": "state", "rise_time": 0.2, "horizon": 0.3, "max_steps": 8},
+}
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_composed_models_grow_no_difference_more_than_certified(name):
+    for scale in (0.5, 1.0):
+        model, params, u0 = _case(scale=scale, in_channels=2, out_channels=2, **COMPOSED[name])
+        certified = certify(model, params, TIMES).lipschitz
+        # A contraction composed many times leaves less than float32 resolves.
+        assert np.all(certified * (1 + 1e-5) + 1e-6 >= _largest_quotients(model, params, u0))
+        # After many steps a gain may be more, or less, than float32 can square.
+        assert np.all((certified * (1 + 1e-4))[:4] >= measured_gain(_compiled(model), params, u0, TIMES[:4]))
+
+
+def test_composed_steps_multiply_and_a_start_adds_one():
+    fields = {"start": "state", "rise_time": 0.2}
+    model, params, _ = _case(in_channels=2, out_channels=2, horizon=0.3, **fields)
+    network = certify(model.at_once(), params, jnp.asarray([0.3, 0.1])).lipschitz
+    whole, rest = 1 + 0.6 * network[0], 1 + 0.1 / 0.3 * network[1]
+    bound = certify(model, params, jnp.asarray([0.0, 0.1, 0.3, 0.7]))
+    np.testing.assert_allclose(bound.lipschitz, [1.0, rest, whole, whole**2 * rest], rtol=1e-4)
+    np.testing.assert_allclose(bound.layers[0].combined[1], bound.layers[0].combined[3], rtol=1e-4)
+    assert all(len(layer.kernel) == 4 for layer in bound.layers)
+
+
+def test_steps_of_states_with_further_channels_have_no_certificate():
+    model, params, _ = _case(in_channels=2, out_channels=1, horizon=0.3)
+    with pytest.raises(ValueError, match="needs as many channels of u0 as the solution has, got 2 and 1"):
+        certify(model, params, TIMES)
+
+
 def test_other_modules_are_refused():
     model = presets.build_preset("f1_low")
     assert isinstance(model, latent.ObservedCTFNO)

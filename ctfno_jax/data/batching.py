@@ -42,7 +42,11 @@ class Sampling:
       random_starts: probability that a step starts from a random later frame instead of the initial state; the frame
         is the same for the whole batch, and there must be ``times_per_step`` frames after it.
       window: if positive, every trajectory starts from its own random frame and the targets are the ``window`` frames
-        that follow; the other two settings are then not used.
+        that follow; the other two settings are then not used, unless there is a horizon.
+      horizon: with a window, every trajectory takes its own random stride between its frames, at most so long; the
+        times of a trajectory must be multiples of the first. ``random_starts`` is then the part of trajectories that
+        start from a random frame instead of the initial state. Channels of the initial state that the solution does
+        not have are those of every frame.
       sign_flips: multiply a random half of the trajectories by -1.
       translations: move every trajectory round the periodic domain by its own random number of points.
       reflection: sign of each channel under x -> -x, applied to a random half of the trajectories; None for none.
@@ -52,6 +56,7 @@ class Sampling:
     times_per_step: int = 0
     random_starts: float = 0.0
     window: int = 0
+    horizon: float | None = None
     sign_flips: bool = False
     translations: bool = False
     reflection: tuple[float, ...] | None = None
@@ -95,10 +100,14 @@ def sample(
     def mine(values: Array) -> Array:
         return jax.lax.dynamic_slice_in_dim(values, shard * local, local)
 
-    index = mine(epoch_indices(order_key, step, data.u0.shape[0], sampling.batch_size))
-    if data.times.ndim == 2 and (sampling.window or sampling.random_starts):
-        raise ValueError("window and random_starts need times that all trajectories share")
-    if sampling.window:
+    whole_index = epoch_indices(order_key, step, data.u0.shape[0], sampling.batch_size)
+    index = mine(whole_index)
+    if data.times.ndim == 2 and (sampling.window or sampling.random_starts) and sampling.horizon is None:
+        raise ValueError("window and random_starts need times that all trajectories share, or a horizon")
+    if sampling.window and sampling.horizon is not None:
+        starts, strides = _strides(start_key, data, whole_index, sampling)
+        batch = _strided_window(data, index, mine(starts), mine(strides), sampling.window)
+    elif sampling.window:
         starts = _window_starts(start_key, data, sampling)
         batch = _window(data, index, mine(starts), sampling.window)
     elif sampling.random_starts:
@@ -154,6 +163,34 @@ def _window(data: FieldArrays, index: Array, starts: Array, window: int) -> Batc
     later = data.u[index, jnp.maximum(starts - 1, 0)]
     is_first = (starts == 0).reshape(-1, *[1] * (later.ndim - 1))
     return Batch(jnp.where(is_first, data.u0[index], later), data.times[:window], data.u[index[:, None], frames])
+
+
+def _strides(
+    key: Key, data: FieldArrays, index: Int[Array, " batch"], sampling: Sampling
+) -> tuple[Int[Array, " batch"], Int[Array, " batch"]]:
+    """The frame that each trajectory starts from, and the frames of one step."""
+    assert sampling.horizon is not None
+    num_times, window = data.times.shape[-1], sampling.window
+    first = jnp.broadcast_to(data.times[..., 0], data.u0.shape[:1])[index]
+    # A little more than the horizon is let through, so that rounding does not cut a stride that fits exactly.
+    longest = jnp.clip(jnp.floor(1.0001 * sampling.horizon / first).astype(jnp.int32), 1, num_times // window)
+    stride_key, frame_key, later_key = jax.random.split(key, 3)
+    strides = jax.random.randint(stride_key, index.shape, 1, longest + 1)
+    frames = jax.random.randint(frame_key, index.shape, 0, num_times - window * strides + 1)
+    later = jax.random.bernoulli(later_key, sampling.random_starts, index.shape)
+    return jnp.where(later, frames, 0), strides
+
+
+def _strided_window(data: FieldArrays, index: Array, starts: Array, strides: Array, window: int) -> Batch:
+    steps = strides[:, None] * jnp.arange(1, window + 1)
+    initial = data.u0[index]
+    later = jnp.concatenate(
+        [data.u[index, jnp.maximum(starts - 1, 0)], initial[..., data.u.shape[-1] :]], axis=-1
+    )  # fmt: skip
+    is_first = (starts == 0).reshape(-1, *[1] * (later.ndim - 1))
+    first = jnp.broadcast_to(data.times[..., 0], data.u0.shape[:1])[index]
+    target = data.u[index[:, None], starts[:, None] + steps - 1]
+    return Batch(jnp.where(is_first, initial, later), steps * first[:, None], target)
 
 
 def _multiply(batch: Batch, factors: Float[Array, "batch channels"]) -> Batch:

@@ -9,7 +9,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from ctfno_jax.models import layers
+from ctfno_jax.models import layers, marching
 from ctfno_jax.models.inputs import as_float, check_inputs, input_field
 from ctfno_jax.models.time_chunks import automatic_chunk, over_chunks
 from ctfno_jax.ops import gershgorin, low_pass, time_features
@@ -18,6 +18,9 @@ from ctfno_jax.types import Complex
 
 # Up to this many input channels (with coordinates and the constant), folding the lifting into the first layer pays.
 _FOLDED_CHANNELS = 6
+# Steps of a horizon at most, unless said otherwise.
+_MAX_STEPS = 16
+STARTS = ("free", "state")
 
 
 class CTFNO(nn.Module):
@@ -47,6 +50,13 @@ class CTFNO(nn.Module):
         recomputed in the backward pass.
       pointwise_dtype: input type of the pointwise products, ``"float32"`` or ``"bfloat16"``; sums are float32. A first
         layer that is folded with the lifting has no such product.
+      start: ``"free"``, the network gives the solution; ``"state"``, it gives what is added to the first channels of
+        u0, which the solution then is at time zero.
+      rise_time: with the start at the state, what is added is multiplied by ``t / (t + rise_time)``.
+      horizon: later times are reached by composing the operator with itself, in steps of this length; None answers all
+        times at once. Further channels of u0 than the solution has do not change. Training makes single steps, see
+        :meth:`rollout`.
+      max_steps: with a horizon, steps at most: a later time is reached by a last step that is longer than the horizon.
     """
 
     out_channels: int = 1
@@ -69,6 +79,10 @@ class CTFNO(nn.Module):
     num_blocks: int = 1
     time_chunk: int | None = None
     pointwise_dtype: str = "float32"
+    start: str = "free"
+    rise_time: float | None = None
+    horizon: float | None = None
+    max_steps: int = _MAX_STEPS
 
     def setup(self) -> None:
         check_fields(self)
@@ -98,13 +112,57 @@ class CTFNO(nn.Module):
         check_inputs(u0, times, len(self.modes))
         # Accelerators would round float32 products to TF32 or bfloat16 unless told not to.
         with jax.default_matmul_precision("highest"):
-            return self._solve(as_float(u0), as_float(times))
+            return self._answer(as_float(u0), as_float(times))
+
+    def rollout(
+        self, u0: Float[Array, "batch *space channels"], times: Float[Array, "batch time"]
+    ) -> Float[Array, "batch time *space out_channels"]:
+        """The solution at increasing times, each in one step from the one before; for training with a horizon."""
+        check_inputs(u0, times, len(self.modes))
+        with jax.default_matmul_precision("highest"):
+            return marching.rollout(self._advance, as_float(u0), as_float(times))
+
+    def answerable(self, times: Float[np.ndarray, "..."]) -> str | None:
+        """None if all times are within the steps of a horizon, else a sentence that says what is wrong."""
+        if self.horizon is None or np.max(times) <= self.horizon * self.max_steps * (1 + 1e-6):
+            return None
+        return (
+            f"{self.max_steps} steps of {self.horizon:g} end at {self.horizon * self.max_steps:g}, but t="
+            f"{np.max(times):g} was asked for; raise max_steps"
+        )
+
+    def at_once(self) -> "CTFNO":
+        """The same operator, for the same parameters, without composition and without a start."""
+        return self.clone(start="free", rise_time=None, horizon=None, max_steps=_MAX_STEPS, parent=None, name=None)
+
+    def _answer(self, u0: Array, times: Array) -> Array:
+        if self.horizon is None or self.is_initializing():
+            return self._advance(u0, times)
+        # What runs inside a scan must not read parameters of this module: an unbound copy gets them as an argument.
+        one = self.clone(horizon=None, max_steps=_MAX_STEPS, parent=None, name=None)
+        variables = {"params": self.variables["params"]}
+
+        def advance(state: Array, some_times: Array) -> Any:
+            return one.apply(variables, state, some_times)
+
+        return marching.march(advance, u0, times, horizon=self.horizon, max_steps=self.max_steps)
+
+    def _advance(self, u0: Array, times: Array) -> Array:
+        """The solution in one step: the network, and what it starts from."""
+        added = self._solve(u0, times)
+        if self.rise_time is None:  # and only then is there no start
+            return added
+        times = jnp.broadcast_to(times, added.shape[:2])
+        rise = times / (times + self.rise_time)
+        added = rise.reshape(*times.shape, *[1] * (added.ndim - 2)) * added
+        return u0[:, None, ..., : self.out_channels] + added
 
     def _solve(self, u0: Array, times: Array) -> Array:
         num_space = len(self.modes)
         grid = u0.shape[1:-1]
         a = input_field(u0, coordinates=self.coordinates, padding=self.padding)
         self._check_channels(u0.shape[-1], a.shape[-1] - 1)
+        check_start(self, u0.shape[-1])
         lift = self._lifting_matrix(a.shape[-1])
         if self.lifting == "low_pass":
             first = jax.nn.gelu(a @ lift)
@@ -244,7 +302,9 @@ def check_fields(model: CTFNO) -> None:
             f"padding must be a fraction of each axis between 0 and 1, one number or one for each of the "
             f"{len(model.modes)} axes, got {model.padding}"
         )
+    _check_marching(model)
     choices = {
+        "start": STARTS,
         "lifting": ("linear", "low_pass"),
         "head": ("linear", "mlp"),
         "stability_rule": gershgorin.RULES,
@@ -255,6 +315,29 @@ def check_fields(model: CTFNO) -> None:
     for name, allowed in choices.items():
         if getattr(model, name) not in allowed:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(model, name)!r}")
+
+
+def _check_marching(model: CTFNO) -> None:
+    if (model.rise_time is None) != (model.start == "free"):
+        told = "needs a rise_time" if model.rise_time is None else "does not read rise_time; leave it out"
+        raise ValueError(f"start={model.start!r} {told}")
+    for name in ("rise_time", "horizon"):
+        value = getattr(model, name)
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be positive and finite, or None, got {value}")
+    if model.max_steps < 1:
+        raise ValueError(f"max_steps must be at least 1, got {model.max_steps}")
+    if model.horizon is None and model.max_steps != _MAX_STEPS:
+        raise ValueError(f"max_steps={model.max_steps} needs a horizon, got None")
+
+
+def check_start(model: CTFNO, channels: int) -> None:
+    """Raises ValueError for states that a solution cannot start from, or go on from."""
+    if (model.start == "state" or model.horizon is not None) and channels < model.out_channels:
+        raise ValueError(
+            f"u0 has {channels} channels, but start={model.start!r} with horizon={model.horizon} needs those of the "
+            f"solution, {model.out_channels}"
+        )
 
 
 def num_parameters(params: Any) -> int:

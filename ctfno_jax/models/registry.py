@@ -18,6 +18,7 @@ from ctfno_jax.models.pod_deeponet import PODDeepONet
 
 MODELS: dict[str, type[nn.Module]] = {
     "ctfno": CTFNO,
+    "ctfno_steps": CTFNO,  # a name of its own in tables for CTFNO with a horizon
     "fno_rnn": FNORNN,
     "fno_2d": FNO2D,
     "deeponet": DeepONet,

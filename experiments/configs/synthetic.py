@@ -45,17 +45,16 @@ def _default_fields(dataset: str, model: str) -> dict[str, Any]:
     return _fields(dataset, model) | ({"latent": 8} if model == "neural_flow" else {})
 
 
-# Each model gets at least the time of CTFNO on its data set, up to six minutes of one core. The jump of the sawtooth is
-# hard to place, and worth a longer training. A Neural ODE sees one point, and that of a square wave tells no phase: it
-# knows all it can after 1500 steps.
+# Each model gets at least the time of CTFNO on its data set, three to eight minutes of one core. The jump of the
+# sawtooth is hard to place, and worth a longer training. A Neural ODE sees one point, and that of a square wave tells
+# no phase: it knows all it can after 1500 steps.
 _STEPS = {
-    "square": {"ctfno": 10_000, "node": 1500, "anode": 1500},
-    "sawtooth": {"ctfno": 24_000, "node": 5000, "anode": 5000},
-    "stiff": {"ctfno": 12_000, "node": 3500, "anode": 3500},
-    "spiral": {"ctfno": 10_000, "node": 3500, "anode": 3500},
-    "sine": {"ctfno": 10_000, "node": 1500, "anode": 1500},
+    "square": {"ctfno": 10_000, "node": 1500, "anode": 1500, "neural_flow": 3500, "neural_laplace": 5000},
+    "sawtooth": {"ctfno": 24_000, "node": 5000, "anode": 5000, "neural_flow": 5000, "neural_laplace": 7500},
+    "stiff": {"ctfno": 12_000, "node": 3500, "anode": 3500, "neural_flow": 3500, "neural_laplace": 5000},
+    "spiral": {"ctfno": 10_000, "node": 3500, "anode": 3500, "neural_flow": 3500, "neural_laplace": 7500},
+    "sine": {"ctfno": 10_000, "node": 1500, "anode": 1500, "neural_flow": 3500, "neural_laplace": 5000},
 }
-_RECURRENT_STEPS = {"neural_flow": 3500, "neural_laplace": 7500}
 _RATE = 5e-3
 _TIMES = {"ctfno": 8, "node": 0, "anode": 0, "neural_flow": 25, "neural_laplace": 25}
 
@@ -65,7 +64,7 @@ def _default(dataset: str, model: str) -> tuple[ModelConfig, OptimizerConfig, Tr
         ModelConfig(model, _default_fields(dataset, model)),
         OptimizerConfig(learning_rate=_RATE, schedule="one_cycle"),
         TrainConfig(
-            steps={**_RECURRENT_STEPS, **_STEPS[dataset]}[model], batch_size=120, times_per_step=_TIMES[model],
+            steps=_STEPS[dataset][model], batch_size=120, times_per_step=_TIMES[model],
             train_grid=0, loss="mse", eval_every=500, keep_checkpoints=1,
         ),
     )  # fmt: skip

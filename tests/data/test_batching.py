@@ -291,7 +291,7 @@ def test_trajectories_with_times_of_their_own_keep_them_and_their_weights():
 @pytest.mark.parametrize("options", [{"window": 2}, {"random_starts": 0.5, "times_per_step": 2}])
 def test_times_of_their_own_allow_no_other_starts(options):
     data = _data()._replace(times=jnp.ones((NUM_SAMPLES, NUM_TIMES)))
-    with pytest.raises(ValueError, match="need times that all trajectories share"):
+    with pytest.raises(ValueError, match="need times that all trajectories share, or a horizon"):
         batching.sample(data, jax.random.key(0), jnp.asarray(0), Sampling(BATCH, **options))
 
 
@@ -304,3 +304,66 @@ def test_a_reflection_leaves_further_channels_of_the_input_alone():
     np.testing.assert_array_equal(batch.u0[..., :3], plain.u0)
     samples = _places(np.asarray(batch.u0[..., :3]))[0][:, 0, 0]
     np.testing.assert_array_equal(batch.u0[..., 3], np.broadcast_to(samples[:, None], (NUM_SAMPLES, 6)))
+
+
+# --- strides within a horizon ---------------------------------------------------------------------------------------
+
+
+def _with_even_times(step: np.ndarray | float) -> batching.FieldArrays:
+    """Times at multiples of one step, of each trajectory if there is one for each; and a channel that never changes."""
+    data = _data()
+    constant = jnp.broadcast_to(jnp.arange(NUM_SAMPLES, dtype=jnp.float32)[:, None, None], (NUM_SAMPLES, 6, 1))
+    times = np.asarray(step)[..., None] * np.arange(1, NUM_TIMES + 1)
+    return data._replace(u0=jnp.concatenate([data.u0, constant], axis=-1), times=jnp.asarray(times, jnp.float32))
+
+
+def _strides_and_starts(batch: batching.Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    samples, starts, _ = (place[..., 0, 0] for place in _places(batch.u0[..., :NUM_CHANNELS]))
+    return samples, starts, _places(batch.target)[1][..., 0, 0] - starts[..., None]
+
+
+@pytest.mark.parametrize("window", [1, 2])
+def test_strides_stay_within_the_horizon(window):
+    """Frames at multiples of the stride after the start, and times that say how far."""
+    batch = _batches(Sampling(BATCH, window=window, horizon=0.3, random_starts=0.7), _with_even_times(0.1))
+    _, starts, frames = _strides_and_starts(batch)
+    strides = frames[..., 0]
+    np.testing.assert_array_equal(frames, strides[..., None] * np.arange(1, window + 1))
+    assert set(strides.flat) == {1, 2, 3}
+    assert starts.max() == NUM_TIMES - window
+    assert (starts + window * strides).max() <= NUM_TIMES
+    np.testing.assert_allclose(batch.times, 0.1 * frames, rtol=1e-6)
+
+
+def test_each_trajectory_has_strides_for_its_own_times():
+    """One that is so fast that a frame is more than the horizon goes from frame to frame."""
+    step = np.where(np.arange(NUM_SAMPLES) % 2, 0.1, 0.4)
+    batch = _batches(Sampling(BATCH, window=1, horizon=0.3, random_starts=0.5), _with_even_times(step))
+    samples, _, frames = _strides_and_starts(batch)
+    assert set(frames[samples % 2 == 1].flat) == {1, 2, 3}
+    assert set(frames[samples % 2 == 0].flat) == {1}
+    np.testing.assert_allclose(batch.times, step[samples][..., None] * frames, rtol=1e-6)
+
+
+def test_channels_that_do_not_change_go_with_every_start():
+    batch = _batches(Sampling(BATCH, window=1, horizon=0.3, random_starts=1.0), _with_even_times(0.1))
+    samples, starts, _ = _strides_and_starts(batch)
+    assert starts.max() > 0
+    _assert_repeated(batch.u0[..., -1], samples[..., None])
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])
+def test_the_part_of_later_starts_is_obeyed(probability):
+    batch = _batches(Sampling(NUM_SAMPLES, window=1, horizon=0.1, random_starts=probability), _with_even_times(0.1))
+    _, starts, _ = _strides_and_starts(batch)
+    # A start that is drawn at random may be the first frame, too.
+    assert np.mean(starts > 0) == pytest.approx(probability * (NUM_TIMES - 1) / NUM_TIMES, abs=0.03)
+
+
+def test_strides_do_not_depend_on_the_number_of_shards():
+    data, sampling = _with_even_times(0.1), Sampling(BATCH, window=2, horizon=0.3, random_starts=0.5)
+    whole = _batches(sampling, data)
+    parts = [jax.tree.map(np.asarray, _draw(sampling, data, shard, 2)) for shard in range(2)]
+    for name in ("u0", "times", "target"):
+        joined = np.concatenate([getattr(part, name) for part in parts], axis=1)
+        np.testing.assert_array_equal(joined, getattr(whole, name))

@@ -40,6 +40,20 @@ def test_every_cell_passes_the_rules_and_can_be_built(dataset, model, preset):
     field_checks.check_fit(config, module, times, times)
 
 
+@pytest.mark.parametrize("preset", ["quick", "default"])
+def test_ctfno_in_steps_passes_the_rules_where_it_has_a_cell(preset):
+    config = pde.pde_config("burgers", "ctfno_steps", preset, 0)
+    module = registry.build_model(config.model.model, **config.model.model_fields)
+    times = _times(pde.PROBLEMS["burgers"])
+    field_checks.check_settings(config_lib.check(config), module)
+    field_checks.check_fit(config, module, times, times)
+    assert module.answerable(times) is None
+    with pytest.raises(ValueError, match="there is no cell heat with ctfno_steps"):
+        pde.pde_config("heat", "ctfno_steps", preset, 0)
+    with pytest.raises(ValueError, match="ctfno_steps is not in the paper; presets are quick and default"):
+        pde.pde_config("burgers", "ctfno_steps", "paper", 0)
+
+
 def test_committed_rows_are_those_of_the_present_settings():
     """A row that its command would not make again is not a result."""
     rows = [path for kind in ("pde", "ablation") for path in (ROOT / "results" / kind).glob("*.json")]

@@ -86,6 +86,25 @@ def test_a_window_is_for_models_that_step_through_time(tmp_path):
     assert not (tmp_path / "run" / "config.json").exists()
 
 
+STEPPING = {**small_runs.FIELDS["ctfno"], "horizon": 0.5, "start": "state", "rise_time": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "change", "message"),
+    [
+        ("ctfno", STEPPING, {}, "horizon=0.5 is trained by single steps: set window to their number"),
+        ("ctfno", STEPPING, {"window": 1}, "set window to their number, and times_per_step=0"),
+        ("fno_rnn", {}, {"random_starts": 0.5}, "a window of fno_rnn starts from any frame anyway; remove random_sta"),
+    ],
+)
+@pytest.mark.usefixtures("no_data")
+def test_steps_and_windows_belong_together(tmp_path, model, fields, change, message):
+    fields = {**small_runs.FIELDS[model], **fields}
+    config = small_runs.config(model, model_fields=fields, shared_normalization=True, **change)
+    with pytest.raises(config_lib.ConfigError, match=message):
+        field_run.run(config, tmp_path / "run")
+
+
 def test_a_window_longer_than_the_data_is_refused(tmp_path):
     with pytest.raises(config_lib.ConfigError, match="window=6 exceeds the 5 times of the data"):
         field_run.run(small_runs.config("fno_rnn", window=6), tmp_path / "run")

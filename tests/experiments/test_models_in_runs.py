@@ -169,7 +169,7 @@ def test_constants_are_the_same_in_every_checkpoint(finished, of):
 
 # --- times that a model does not know -------------------------------------------------------------------------
 
-ANYTIME = ("ctfno", "deeponet", "pod_deeponet", "ablation_input", "ablation_lifted", "ablation_features")
+ANYTIME = ("ctfno", "ctfno_steps", "deeponet", "pod_deeponet", "ablation_input", "ablation_lifted", "ablation_features")
 
 
 @pytest.mark.parametrize("model", EACH_MODEL)
@@ -177,7 +177,7 @@ def test_errors_between_times_are_there_for_models_that_have_them(finished, mode
     scores = finished(model)[1]["metrics"]
     assert ("rmse_between_times" in scores) == (model in ANYTIME)
     assert ("rmse_in_deviations_between_times" in scores) == (model in ANYTIME)
-    assert ("certified_lipschitz" in scores) == (model == "ctfno")
+    assert ("certified_lipschitz" in scores) == (model in ("ctfno", "ctfno_steps"))
 
 
 def test_errors_at_and_between_times_are_in_the_same_deviations(finished):

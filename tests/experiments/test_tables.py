@@ -108,11 +108,12 @@ def test_every_equation_and_every_model_has_its_line(results, printed):
     overview, *blocks = printed(results_dir=results(_row())).split("\n\n")
     lines = overview.splitlines()
     assert lines[1].split() == ["model", *presets.PROBLEMS, "parameters"]
-    assert [line.split()[0] for line in lines[2:]] == [*presets.SURROGATES, "ctfno,"]
+    assert [line.split()[0] for line in lines[2:]] == [*presets.SURROGATES, *presets.STEPPING, "ctfno,"]
     assert lines[-1].split()[2:4] == ["0.026", "1.952"]
     assert [block.split(":")[0] for block in blocks] == list(presets.PROBLEMS)
     for block in blocks:
-        assert [line.split()[0] for line in block.splitlines()[2:]] == list(presets.SURROGATES)
+        steps = presets.STEPPING if block.startswith("burgers") else ()
+        assert [line.split()[0] for line in block.splitlines()[2:]] == [*presets.SURROGATES, *steps]
 
 
 def test_rows_of_other_presets_are_left_out(results, printed):

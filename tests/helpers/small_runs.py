@@ -9,6 +9,17 @@ SINUSOIDS = {"time_features": 4, "time_channels": 3, "time_scale": 20.0}
 BRANCHES = {"width": 6, "depth": 1, "num_sensors": 32}
 FIELDS = {
     "ctfno": {**FOURIER, "heads": 2, "time_width": 4, "time_features": 4, "time_scale": 20.0, "coordinates": False},
+    "ctfno_steps": {
+        **FOURIER,
+        "heads": 2,
+        "time_width": 4,
+        "time_features": 4,
+        "coordinates": False,
+        "start": "state",
+        "rise_time": 0.1,
+        "horizon": 1.0,
+        "max_steps": 3,
+    },
     "fno_rnn": {**FOURIER, "head_width": 5, "time_step": 0.5, "num_times": 5},
     "fno_2d": {**FOURIER, "modes": [4, 3], "head_width": 5, "final_time": 2.5, "num_times": 5},
     "deeponet": BRANCHES,
@@ -22,6 +33,7 @@ FIELDS = {
     "ablation_features": {**FOURIER, **SINUSOIDS},
 }
 OVERRIDES = {
+    "ctfno_steps": {"window": 2, "times_per_step": 0, "random_starts": 0.5, "shared_normalization": True},
     "fno_rnn": {"window": 3, "times_per_step": 0, "shared_normalization": True},
     "fno_2d": {"times_per_step": 0, "reflections": True},
     "deeponet": {"translations": True, "sign_flips": True},
