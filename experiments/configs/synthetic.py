@@ -45,7 +45,7 @@ def _default_fields(dataset: str, model: str) -> dict[str, Any]:
     return _fields(dataset, model) | ({"latent": 8} if model == "neural_flow" else {})
 
 
-# Each model gets at least the time of CTFNO on its data set, three to eight minutes of one core. The jump of the
+# Each model gets about the time of CTFNO on its data set or more, but for Neural ODEs on waves. The jump of the
 # sawtooth is hard to place, and worth a longer training. A Neural ODE sees one point, and that of a square wave tells
 # no phase: it knows all it can after 1500 steps.
 _STEPS = {
