@@ -170,6 +170,16 @@ def observed_lipschitz(
     return inside * lipschitz.spectral_norm(embedding[None]) * lipschitz.spectral_norm(projection[None])
 
 
+def singular_values(
+    model: ctfno.CTFNO, params: Params, times: Float[Array, " time"]
+) -> tuple[Float[np.ndarray, "time layer frequencies width"], Float[np.ndarray, "time layer width"]]:
+    """Of R(t, xi) and of W(t) in every layer, as they act: after stabilisation, the largest first."""
+    layers = model.apply(params, jnp.asarray(times, jnp.float32), method=model.time_factors)
+    every = [[_layer_matrices(w, f, index) for w, f in layers] for index in range(len(times))]
+    kernels, pointwise = (np.asarray([[pair[i] for pair in some] for some in every]) for i in (1, 0))
+    return np.linalg.svd(kernels, compute_uv=False), np.linalg.svd(pointwise, compute_uv=False)
+
+
 def _pointwise_stages(model: ctfno.CTFNO, params: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Stages before and after the Fourier layers."""
     # Coordinates follow the state in the lifting's input; they do not change with it.

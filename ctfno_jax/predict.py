@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from ctfno_jax.certify import certify
 from ctfno_jax.config import ExperimentConfig, from_dict
-from ctfno_jax.data import equations, synthetic
+from ctfno_jax.data import equations, registry
 from ctfno_jax.data.alignment import Aligned
 from ctfno_jax.data.frames import FlowFrame, Frame
 from ctfno_jax.data.normalization import Normalization
@@ -129,7 +129,7 @@ def unanswerable(model: nn.Module, times: np.ndarray) -> str | None:
 
 def is_series(config: ExperimentConfig) -> bool:
     """The run reads observed vectors, not fields."""
-    return config.dataset.dataset in synthetic.FAMILIES
+    return registry.is_series(config.dataset.dataset)
 
 
 def model_of(config: ExperimentConfig) -> nn.Module:

@@ -1,12 +1,15 @@
 """One cell of a table, from the flags of a training program: skipped if its row is there, trained otherwise."""
 
+import functools
 import json
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
+from ctfno_jax.config import ExperimentConfig
 from ctfno_jax.data import registry
-from experiments import common, field_result, field_run, files, run_folder
+from experiments import choose_bound, common, field_result, field_run, files, run_folder
 
 FLAGS = flags.FLAGS
 
@@ -27,6 +30,8 @@ def run_cell(preset_config: common.PresetConfig, model: str | None = None) -> No
         if config != preset_config(FLAGS.dataset, model, FLAGS.preset, FLAGS.seed):
             raise ValueError("rows in --results_dir are of presets as they are; remove the overrides or --results_dir")
         row = run_folder.row_path(FLAGS.results_dir, config)
+    if FLAGS.results_dir and common.bound_is_auto():
+        raise ValueError("rows in --results_dir are of presets as they are; remove --stability_bound=auto")
     if row is not None and row.exists():
         print(f"{row} is there already; nothing to do")
         print(field_result.summary(json.loads(row.read_text()), row.parent))
@@ -34,10 +39,15 @@ def run_cell(preset_config: common.PresetConfig, model: str | None = None) -> No
     if FLAGS.data_dir and data_file is None:
         print(f"note: {config.dataset.dataset} is generated; nothing is read from --data_dir")
     workdir = Path(FLAGS.workdir) if FLAGS.workdir else run_folder.default_workdir(config)
-    result = field_run.run(
-        config, workdir, resume=FLAGS.resume, parallel=FLAGS.parallel, tensorboard=FLAGS.tensorboard,
-        data_file=data_file,
-    )  # fmt: skip
+
+    def train(some: ExperimentConfig, folder: Path, *, resume: bool) -> dict[str, Any]:
+        return field_run.run(
+            some, folder, resume=resume, parallel=FLAGS.parallel, tensorboard=FLAGS.tensorboard, data_file=data_file
+        )
+
+    if common.bound_is_auto():
+        config = choose_bound.choose(config, workdir, functools.partial(train, resume=True))
+    result = train(config, workdir, resume=FLAGS.resume)
     if row is not None:
         files.write_json(row, result)
     print(field_result.summary(result, workdir))

@@ -115,20 +115,25 @@ def config_from_flags(preset_config: PresetConfig, model: str, data_file: str = 
     model_fields = dict(config.model.model_fields)
     for field in _model_fields():
         value = FLAGS[field].value
-        if value is None:
+        if value is None or (field == "stability_bound" and bound_is_auto()):
             continue
         if field not in known:
             raise config_lib.ConfigError(f"model {config.model.model} has no field {field}; remove --{field}")
         model_fields[field] = _parse(field, value, known[field][0])
     overrides["model_fields"] = model_fields
     overrides["data_file"] = data_file
-    # A preset's options are of the generator, which a file takes the place of.
-    preset_options = {} if data_file else config.dataset.data_options
+    # A preset's options are of the generator, which a file takes the place of, unless there is none but the file.
+    preset_options = config.dataset.data_options if data_file == config.dataset.data_file else {}
     overrides["data_options"] = {**preset_options, **dict(map(_parse_option, FLAGS.data_option))}
     config = config_lib.replace_fields(config, overrides)
     # Building a module is free and refuses bad fields now, before any data is made.
     predict.model_of(config)
     return config
+
+
+def bound_is_auto() -> bool:
+    """M is to be searched for, see :mod:`experiments.choose_bound`."""
+    return (FLAGS.stability_bound or "").lower() == "auto"
 
 
 def _refuse_unread(overrides: dict[str, Any], schedule: str) -> None:

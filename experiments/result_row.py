@@ -50,8 +50,8 @@ def summary_lines(result: dict[str, Any], rows: tuple[tuple[str, str], ...], uni
     for label, key in rows:
         if key not in ours:
             continue
-        with_paper = key == unit and "rmse" in paper
-        printed, ratio = (f"{paper['rmse']:.3e}", f"{ours[key] / paper['rmse']:.2f}") if with_paper else ("-", "-")
+        published = paper.get("mse" if unit == "mse" else "rmse") if key == unit else None
+        printed, ratio = ("-", "-") if published is None else (f"{published:.3e}", f"{ours[key] / published:.2f}")
         lines.append(f"{label:<30}{ours[key]:>12.3e}{printed:>12}{ratio:>8}")
     count = f"{round(paper['num_params']):>12,}" if "num_params" in paper else ""
     lines.append(f"{'parameters':<30}{result['num_params']:>12,}" + count)

@@ -14,15 +14,16 @@ from ctfno_jax.training import step as step_lib
 from experiments import files
 
 
-def default_workdir(config: ExperimentConfig) -> Path:
-    """``runs/<experiment>/<dataset>/<model>/seed<k>``."""
-    return Path("runs") / config.experiment / config.dataset.dataset / config.model.model / f"seed{config.seed}"
+def default_workdir(config: ExperimentConfig, variant: str = "") -> Path:
+    """``runs/<experiment>/<dataset>/<model>/seed<k>``, with the variant of a cell before the seed."""
+    model = Path("runs") / config.experiment / config.dataset.dataset / config.model.model
+    return model / variant / f"seed{config.seed}"
 
 
-def row_path(results_dir: str | Path, config: ExperimentConfig) -> Path:
-    """Where the row of a cell is kept."""
-    name = f"{config.dataset.dataset}-{config.model.model}-{config.preset}-seed{config.seed}.json"
-    return Path(results_dir) / config.experiment / name
+def row_path(results_dir: str | Path, config: ExperimentConfig, variant: str = "") -> Path:
+    """Where the row of a cell is kept; a cell may have variants."""
+    parts = [config.dataset.dataset, config.model.model, config.preset, variant, f"seed{config.seed}"]
+    return Path(results_dir) / config.experiment / f"{'-'.join(filter(None, parts))}.json"
 
 
 def claim_workdir(workdir: Path, config: ExperimentConfig, *, resume: bool) -> dict[str, Any] | None:

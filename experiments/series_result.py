@@ -1,6 +1,8 @@
 """What a run on series is worth: its best state on the test set, as numbers, a figure and result.json."""
 
+import inspect
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from ctfno_jax.models.latent import ObservedCTFNO
 from ctfno_jax.plotting import series as plots
 from ctfno_jax.training import checkpoint
 from experiments import files, result_row
+
+# Scores of an experiment's own, from the trained run and its data.
+MoreScores = Callable[[predict.Predictor, series.SeriesDataset], dict[str, Any]]
 
 # Names of the components where there are two.
 _COMPONENTS = ("x", "y")
@@ -41,7 +46,7 @@ def unsolved_message(values: np.ndarray, times: np.ndarray) -> str | None:
 
 def finish(
     config: ExperimentConfig, workdir: Path, data: series.SeriesDataset, best: checkpoint.Checkpoint,
-    last: checkpoint.Checkpoint, num_params: int,
+    last: checkpoint.Checkpoint, num_params: int, more_scores: MoreScores | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The best state on the test set: numbers, a figure and result.json."""
     predictor = predict.predictor_from_checkpoint(best)
@@ -63,11 +68,17 @@ def finish(
         "evaluation_seconds": round(seconds, 3),
         **_evaluations(predictor, inputs, data.test.times),
         **_stability(predictor, data),
+        **(more_scores(predictor, data) if more_scores else {}),
     }
     title = f"{config.dataset.dataset}: {config.model.model}, first test series"
     files.write_figure(workdir / "figures" / "series.png", plots.forecast(data.test, values, title=title))
     result = result_row.row(
-        config, source="generated", facts=data.info, num_params=num_params, last=last, scores=scores
+        config,
+        source=config.dataset.data_file or "generated",
+        facts=data.info,
+        num_params=num_params,
+        last=last,
+        scores=scores,
     )
     files.write_json(workdir / "result.json", result)
     return result
@@ -80,8 +91,8 @@ def _errors(data: series.SeriesDataset, values: np.ndarray, test: series.Series)
         "nrmse": metrics.relative_error(values, test.values),
         "max_error": metrics.max_error(values, test.values),
     }
-    if test.features > 1:
-        for i, name in enumerate(_COMPONENTS[: test.features]):
+    if test.features == len(_COMPONENTS):
+        for i, name in enumerate(_COMPONENTS):
             errors[f"rmse_{name}"] = metrics.rmse(values[..., i], test.values[..., i])
     if data.name == "stiff":
         errors["spikes"] = int(data.info["spikes_in_test"])
@@ -97,19 +108,30 @@ def _evaluations(predictor: predict.Predictor, inputs: np.ndarray, times: np.nda
     model: Any = predictor.model
     if not hasattr(model, "stepping"):
         return {}
+    if "count_evaluations" not in inspect.signature(type(model).__call__).parameters:
+        return {}
+    inputs = predictor.normalization.inputs.normalize(inputs)
     _, count = model.apply(predictor.params, jnp.asarray(inputs), jnp.asarray(times), count_evaluations=True)
     return {"function_evaluations": float(np.mean(count))}
 
 
 def _stability(predictor: predict.Predictor, data: series.SeriesDataset) -> dict[str, float]:
-    """Certified growth of an error in what is observed, and growth measured at the first test series."""
-    if not isinstance(predictor.model, ObservedCTFNO) or not data.test.regular:
+    """Certified growth of an error in observed values, and growth measured at the first test series.
+
+    Values are those that the model sees: in training deviations, if it is normalised.
+    """
+    if not isinstance(predictor.model, ObservedCTFNO) or data.test.times.ndim != 1:
         return {}
     times = data.test.times[:: max(1, len(data.test.times) // 20)]
     certified = observed_lipschitz(predictor.model, predictor.params, jnp.asarray(times))
-    measured = measured_gain(
-        predictor.model.apply, predictor.params, jnp.asarray(data.test.observed[0]), jnp.asarray(times)
-    )
+    inputs = data.test.inputs(with_times=not data.test.regular)[:1]
+    inputs = jnp.asarray(predictor.normalization.inputs.normalize(inputs)[0])
+    features = data.test.features
+
+    def of_values(params: Any, values: Any, some_times: Any) -> Any:
+        return predictor.model.apply(params, jnp.concatenate([values, inputs[None, :, features:]], -1), some_times)
+
+    measured = measured_gain(of_values, predictor.params, inputs[:, :features], jnp.asarray(times))
     return {
         "certified_lipschitz": float(certified.max()),
         "measured_gain": float(measured.max()),

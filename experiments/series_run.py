@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ctfno_jax import metrics, predict
-from ctfno_jax.config import ConfigError, ExperimentConfig
-from ctfno_jax.data import batching, series, synthetic
+from ctfno_jax.config import ConfigError, DatasetConfig, ExperimentConfig
+from ctfno_jax.data import batching, plane_vibration, series, synthetic
+from ctfno_jax.data.normalization import Normalization
 from ctfno_jax.models import ctfno
 from ctfno_jax.training import checkpoint, loop, objectives, optimizers, sharding
 from ctfno_jax.training import step as step_lib
@@ -28,6 +29,12 @@ _OF_FIELDS = {
 # Models whose state at time zero is that of the last observation.
 _FROM_LAST = ("node", "anode", "neural_flow")
 
+# Losses that are methods of some models.
+_OWN_LOSSES = {
+    "elbo": ("negative_elbo", "a latent distribution"),
+    "with_steps": ("loss_with_steps", "a state at each observation"),
+}
+
 
 def check_settings(config: ExperimentConfig) -> None:
     """Raises for what follows from the config alone."""
@@ -36,26 +43,45 @@ def check_settings(config: ExperimentConfig) -> None:
             raise ConfigError(f"{name} is a setting for fields; {config.dataset.dataset} is a series, remove it")
     optimizers.optimizer(config.optimizer, config.train.steps)
     model = predict.model_of(config)
-    if config.dataset.data_options.get("clock") == "zero" and config.model.model in _FROM_LAST:
+    clock = config.dataset.data_options.get("clock")
+    if clock == "zero" and config.model.model in _FROM_LAST:
         raise ConfigError(
             f"{config.model.model} starts at the last observation, time zero; remove the option clock=zero"
         )
-    if config.train.loss == "elbo":
-        if not hasattr(model, "negative_elbo"):
-            raise ConfigError(f"loss=elbo is for models with a latent distribution; {config.model.model} has none")
+    if clock == "segment" and hasattr(model, "loss_with_steps"):
+        raise ConfigError(
+            f"{config.model.model} follows its equation from the last observation, whose time must be on the clock of "
+            "the queries; use clock=forecast or clock=last"
+        )
+    if config.dataset.dataset == plane_vibration.NAME:
+        _check_record(config)
+    if config.train.loss in _OWN_LOSSES:
+        method, what = _OWN_LOSSES[config.train.loss]
+        if not hasattr(model, method):
+            raise ConfigError(f"loss={config.train.loss} is for models with {what}; {config.model.model} has none")
     else:
         objectives.objective(config.train.loss)
 
 
-def load(config: ExperimentConfig) -> series.SeriesDataset:
+def _check_record(config: ExperimentConfig) -> None:
+    """A record is cut as its options say, not by the settings of generated data."""
+    for name in ("num_train", "num_validation", "num_test", "data_seed"):
+        if getattr(config.dataset, name) != getattr(DatasetConfig, name):
+            raise ConfigError(f"{config.dataset.dataset} is cut in order as published; remove --{name}")
+
+
+def load(config: ExperimentConfig, data_dir: str | None = None) -> series.SeriesDataset:
     """The data of a run, with a line that says what is in it."""
     start = time.perf_counter()
     d = config.dataset
     options: dict[str, Any] = dict(d.data_options)
-    data = synthetic.load_series(
-        d.dataset, num_train=d.num_train, num_validation=d.num_validation, num_test=d.num_test, seed=d.data_seed,
-        progress=GenerationLine(d.dataset), **options,
-    )  # fmt: skip
+    if d.dataset == plane_vibration.NAME:
+        data = plane_vibration.load(plane_vibration.find_file(data_dir), **options)
+    else:
+        data = synthetic.load_series(
+            d.dataset, num_train=d.num_train, num_validation=d.num_validation, num_test=d.num_test, seed=d.data_seed,
+            progress=GenerationLine(d.dataset), **options,
+        )  # fmt: skip
     facts = ", ".join(f"{name} {value:.4g}" for name, value in data.info.items())
     print(f"{d.dataset}: {facts} ({duration(time.perf_counter() - start)})", flush=True)
     return data
@@ -63,7 +89,7 @@ def load(config: ExperimentConfig) -> series.SeriesDataset:
 
 def run(
     configs: list[ExperimentConfig], workdirs: list[Path], *, resume: bool = False, parallel: str = "shard_map",
-    tensorboard: bool = False,
+    tensorboard: bool = False, data_dir: str | None = None, more_scores: series_result.MoreScores | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Trains, evaluates and writes all files of the runs, which differ in their seeds only; returns their results."""
     if len(configs) > 1 and parallel != "shard_map":
@@ -76,33 +102,36 @@ def run(
         print(f"{workdir} has finished already; nothing to do")
     left = [(c, w) for c, w in zip(configs, workdirs, strict=True) if w not in finished]
     if left:
-        results = _train([c for c, _ in left], [w for _, w in left], resume, parallel, tensorboard)
+        results = _train(
+            [c for c, _ in left], [w for _, w in left], resume, parallel, tensorboard, data_dir, more_scores
+        )
         finished |= dict(zip((w for _, w in left), results, strict=True))
     return [finished[workdir] for workdir in workdirs]
 
 
 def _train(
-    configs: list[ExperimentConfig], workdirs: list[Path], resume: bool, parallel: str, tensorboard: bool
-) -> list[dict[str, Any]]:
+    configs: list[ExperimentConfig], workdirs: list[Path], resume: bool, parallel: str, tensorboard: bool,
+    data_dir: str | None, more_scores: series_result.MoreScores | None,
+) -> list[dict[str, Any]]:  # fmt: skip
     config = configs[0]
     # Several seeds share one device; a single one is cut over all of them.
     devices = jax.local_devices()[: 1 if len(configs) > 1 else None]
     model: Any = predict.model_of(config)
     device_checks.check_devices(config, model, len(devices))
-    data = load(config)
+    data = load(config, data_dir)
     _check_fit(config, model, data)
-    arrays = sharding.replicate(_arrays(data.train), devices)
+    statistics = series.normalization_of(data, data.train.inputs(with_times=not data.train.regular).shape[-1])
+    arrays = sharding.replicate(_arrays(data.train, statistics), devices)
     optimizer = optimizers.optimizer(config.optimizer, config.train.steps)
     states = [_initial_state(c, model, optimizer, arrays) for c in configs]
     multi_step = _multi_step(config, model, optimizer, parallel, devices, len(configs))
-    evaluate = _validator(model, data.validation)
+    evaluate = _validator(model, data.validation, statistics)
     num_params = ctfno.num_parameters(states[0].params["params"])
     print(
         f"{config.model.model}: {num_params:,} parameters; {len(data.train)} series; {len(configs)} seed(s) at once; "
         f"{len(devices)} {devices[0].platform} device(s)",
         flush=True,
     )
-    statistics = series.no_normalization(arrays.u0.shape[-1], data.train.features)
     descriptions = [
         predict.describe_run(c, statistics, arrays.u0.shape, data.train.times, arrays.u0.shape[-1]) for c in configs
     ]
@@ -135,7 +164,7 @@ def _train(
         )  # fmt: skip
         ends = [(store.restore_best(), store.restore_last()) for store in stores]
     return [
-        series_result.finish(c, w, data, best, last, num_params)  # pyright: ignore[reportArgumentType]
+        series_result.finish(c, w, data, best, last, num_params, more_scores)  # pyright: ignore[reportArgumentType]
         for c, w, (best, last) in zip(configs, workdirs, ends, strict=True)
     ]
 
@@ -156,9 +185,11 @@ def _check_fit(config: ExperimentConfig, model: Any, data: series.SeriesDataset)
         raise ConfigError(f"the model does not fit the times of the data: {problem}")
 
 
-def _arrays(some: series.Series) -> batching.FieldArrays:
-    inputs = some.inputs(with_times=not some.regular)
-    return batching.FieldArrays(jnp.asarray(inputs), jnp.asarray(some.times), jnp.asarray(some.values))
+def _arrays(some: series.Series, statistics: Normalization) -> batching.FieldArrays:
+    """What a model reads and learns, normalised."""
+    inputs = statistics.inputs.normalize(some.inputs(with_times=not some.regular))
+    values = statistics.outputs.normalize(some.values)
+    return batching.FieldArrays(jnp.asarray(inputs), jnp.asarray(some.times), jnp.asarray(values))
 
 
 def _initial_state(config: ExperimentConfig, model: Any, optimizer: Any, arrays: batching.FieldArrays):
@@ -172,6 +203,9 @@ def _loss(config: ExperimentConfig, model: Any) -> Callable[[Any, batching.Batch
         return lambda params, batch, key: model.apply(
             params, batch.u0, batch.times, batch.target, key, method="negative_elbo"
         )
+    if config.train.loss in _OWN_LOSSES:
+        method = _OWN_LOSSES[config.train.loss][0]
+        return lambda params, batch, key: model.apply(params, batch.u0, batch.times, batch.target, method=method)
     objective = objectives.objective(config.train.loss)
 
     def where_answered(prediction: Any, target: Any) -> Any:
@@ -229,12 +263,12 @@ def _multi_step(
     return all_seeds
 
 
-def _validator(model: Any, validation: series.Series) -> loop.Evaluate:
+def _validator(model: Any, validation: series.Series, statistics: Normalization) -> loop.Evaluate:
     apply_fn = jax.jit(model.apply)
-    arrays = _arrays(validation)
+    arrays = _arrays(validation, statistics)
 
     def evaluate(params: Any) -> dict[str, float]:
-        values = np.asarray(apply_fn(params, arrays.u0, arrays.times))
+        values = statistics.outputs.denormalize(np.asarray(apply_fn(params, arrays.u0, arrays.times)))
         solved = series_result.solved(values)
         if not solved.any():
             raise loop.TrainingDiverged("the solver answers none of the validation series; raise max_steps")

@@ -6,10 +6,12 @@ and a row of its own.
 
 import json
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
-from experiments import cells, common, files, run_folder, series_result, series_run
+from ctfno_jax.config import ExperimentConfig
+from experiments import cells, choose_bound, common, files, run_folder, series_result, series_run
 from experiments.configs import synthetic as presets
 
 FLAGS = flags.FLAGS
@@ -47,13 +49,22 @@ def main() -> None:
         workdirs.append(Path(FLAGS.workdir) if FLAGS.workdir else run_folder.default_workdir(config))
     if not configs:
         return
-    results = series_run.run(
-        configs, workdirs, resume=FLAGS.resume, parallel=FLAGS.parallel, tensorboard=FLAGS.tensorboard
-    )
+    if common.bound_is_auto():
+        if FLAGS.results_dir:
+            raise ValueError("rows in --results_dir are of presets as they are; remove --stability_bound=auto")
+        chosen = choose_bound.choose(configs[0], workdirs[0], lambda c, w: _train([c], [w], resume=True)[0])
+        configs = [choose_bound.with_same_bound(config, chosen) for config in configs]
+    results = _train(configs, workdirs, resume=FLAGS.resume)
     for result, row, workdir in zip(results, rows, workdirs, strict=True):
         if row is not None:
             files.write_json(row, result)
         print(series_result.summary(result, workdir))
+
+
+def _train(configs: list[ExperimentConfig], workdirs: list[Path], *, resume: bool) -> list[dict[str, Any]]:
+    return series_run.run(
+        configs, workdirs, resume=resume, parallel=FLAGS.parallel, tensorboard=FLAGS.tensorboard,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

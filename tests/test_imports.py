@@ -15,7 +15,7 @@ PACKAGES = ("ctfno_jax", "experiments")
 ROWS = (
     ("experiments",),
     ("ctfno_jax.predict", "ctfno_jax.plotting"),
-    ("ctfno_jax.training", "ctfno_jax.certify"),
+    ("ctfno_jax.training", "ctfno_jax.certify", "ctfno_jax.audit"),
     ("ctfno_jax.models", "ctfno_jax.data"),
     ("ctfno_jax.solvers", "ctfno_jax.pdebench_metrics"),
     ("ctfno_jax.ops", "ctfno_jax.metrics"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ctfno_jax.data import cache, equations, fields, pdebench, synthetic
+from ctfno_jax.data import cache, equations, fields, pdebench, plane_vibration, synthetic
 from ctfno_jax.data.series import SeriesDataset
 
 # Of a file, the instants that are query times: every second one, as PDEBench's 101 instants hold the paper's 50.
@@ -17,11 +17,23 @@ _TIME_STRIDE = 2
 
 def dataset_names() -> tuple[str, ...]:
     """The names that :func:`load_dataset` knows."""
-    return tuple(sorted({**equations.EQUATIONS, **synthetic.FAMILIES}))
+    return tuple(sorted({*equations.EQUATIONS, *synthetic.FAMILIES, plane_vibration.NAME}))
+
+
+def is_series(name: str) -> bool:
+    """The data set of that name is of observed vectors, not of fields."""
+    return name in synthetic.FAMILIES or name == plane_vibration.NAME
 
 
 def load_dataset(name: str, **settings: Any) -> fields.FieldDataset | SeriesDataset:
-    """A data set with a seeded split: :func:`load_fields` or :func:`ctfno_jax.data.synthetic.load_series`, by name."""
+    """A data set with a seeded split, by name.
+
+    The settings are those of :func:`load_fields`, of :func:`ctfno_jax.data.synthetic.load_series`, or for the record
+    ``plane_vibration``, whose split follows from its options, of :func:`ctfno_jax.data.plane_vibration.load` and
+    ``data_dir``, the folder of its file.
+    """
+    if name == plane_vibration.NAME:
+        return plane_vibration.load(plane_vibration.find_file(settings.pop("data_dir", None)), **settings)
     if name in synthetic.FAMILIES:
         return synthetic.load_series(name, **settings)
     if name not in equations.EQUATIONS:

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from ctfno_jax.data.normalization import ChannelStatistics, Normalization
+from ctfno_jax.data.normalization import ChannelStatistics, Normalization, channel_statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,18 +72,38 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class SeriesDataset:
-    """Three disjoint sets of series, and facts worth logging."""
+    """Three disjoint sets of series, and facts worth logging.
+
+    Attributes:
+      name: of the data set.
+      train: to learn from.
+      validation: for choosing the best state.
+      test: that nothing but the final evaluation sees.
+      info: facts.
+      scaled: values are of the order of one by construction; if not, runs normalise them by the training set.
+    """
 
     name: str
     train: Series
     validation: Series
     test: Series
     info: dict[str, float]
+    scaled: bool = True
 
 
 def no_normalization(inputs: int, outputs: int) -> Normalization:
     """Statistics that change nothing."""
     return Normalization(*(ChannelStatistics((0.0,) * features, (1.0,) * features) for features in (inputs, outputs)))
+
+
+def normalization_of(data: SeriesDataset, inputs: int) -> Normalization:
+    """Statistics of the training set for models that read so many inputs, of which times of observation stay as are."""
+    if data.scaled:
+        return no_normalization(inputs, data.train.features)
+    both = np.concatenate([data.train.observed, data.train.values], axis=1)
+    values = channel_statistics(both)
+    more = inputs - data.train.features
+    return Normalization(ChannelStatistics(values.mean + (0.0,) * more, values.std + (1.0,) * more), values)
 
 
 def observe(

@@ -58,7 +58,7 @@ def transform_inverse(
 
 
 def _check(model: Any) -> None:
-    check_positive(model, ("latent", "encoder_width", "width", "depth", "num_terms"))
+    check_positive(model, ("latent", "encoder_width", "width", "depth", "num_terms", "time_scale"))
 
 
 def _positive_times(times: np.ndarray) -> str | None:
@@ -77,6 +77,8 @@ class ObservedNeuralLaplace(nn.Module):
       width: of the hidden layers of the transform.
       depth: hidden layers of the transform.
       num_terms: of the series.
+      time_scale: multiplies t. The series asks for the transform at points of the order of 1/t; if the times are far
+        from one, they lie close together by a pole of the sphere.
     """
 
     out_features: int = 1
@@ -85,6 +87,7 @@ class ObservedNeuralLaplace(nn.Module):
     width: int = 64
     depth: int = 2
     num_terms: int = 33
+    time_scale: float = 1.0
 
     def check_fields(self) -> None:
         _check(self)
@@ -106,7 +109,7 @@ class ObservedNeuralLaplace(nn.Module):
         weight, bias = layers.Affine(self.latent, name="latent")(self.encoder_width)
         outputs = 2 * self.num_terms * self.out_features
         maps = mlp.MLP((2 * self.num_terms + self.latent, *[self.width] * self.depth, outputs), name="transform")()
-        every = jnp.broadcast_to(times, (len(observed), times.shape[-1]))
+        every = self.time_scale * jnp.broadcast_to(times, (len(observed), times.shape[-1]))
         return transform_inverse(maps, state @ weight + bias, every, self.num_terms)
 
 
@@ -120,6 +123,8 @@ class FieldNeuralLaplace(nn.Module):
       width: of the hidden layers of the transform.
       depth: hidden layers of the transform.
       num_terms: of the series.
+      time_scale: multiplies t. The series asks for the transform at points of the order of 1/t; if the times are far
+        from one, they lie close together by a pole of the sphere.
     """
 
     out_channels: int = 1
@@ -128,6 +133,7 @@ class FieldNeuralLaplace(nn.Module):
     width: int = 64
     depth: int = 2
     num_terms: int = 33
+    time_scale: float = 1.0
 
     def check_fields(self) -> None:
         _check(self)
@@ -148,6 +154,6 @@ class FieldNeuralLaplace(nn.Module):
         state = StackedGRU(self.encoder_width, name="encoder")(u0.reshape(len(u0), 1, -1))
         weight, bias = layers.Affine(self.latent, name="latent")(self.encoder_width)
         sizes = (2 * self.num_terms + self.latent, *[self.width] * self.depth, 2 * self.num_terms * outputs)
-        every = jnp.broadcast_to(times, (len(u0), times.shape[-1]))
+        every = self.time_scale * jnp.broadcast_to(times, (len(u0), times.shape[-1]))
         u = transform_inverse(mlp.MLP(sizes, name="transform")(), state @ weight + bias, every, self.num_terms)
         return u.reshape(*every.shape, *u0.shape[1:-1], self.out_channels)

@@ -5,6 +5,7 @@ others take steps of their own. Answers come in the order of the query times.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -101,10 +102,7 @@ def _solve_one(
     order = jnp.argsort(times)
     ts = times[order]
     first = ts[0] if from_first else jnp.zeros((), ts.dtype)
-    solver, evaluations = {
-        "euler": (diffrax.Euler(), 1), "heun": (diffrax.Heun(), 2), "tsit5": (diffrax.Tsit5(), 6),
-        "dopri5": (diffrax.Dopri5(), 6), "dopri8": (diffrax.Dopri8(), 13),
-    }[integration.solver]  # fmt: skip
+    solver, evaluations = _solver(integration.solver)
     step_size: Any = integration.step_size
     max_steps = integration.max_steps
     if integration.stepping == "adaptive":
@@ -125,6 +123,33 @@ def _solve_one(
     )  # fmt: skip
     assert solution.ys is not None
     return solution.ys[jnp.argsort(order)], evaluations * solution.stats["num_steps"]
+
+
+def advance(field: VectorField, params: Any, start: Float[Array, "batch state"], integration: Integration) -> Array:
+    """States after one unit of time. Constant steps are taken one by one, without a loop that could stop earlier."""
+    if integration.stepping != "constant":
+        u, _ = solve(field, params, start, jnp.ones(1, start.dtype), integration)
+        return u[:, 0]
+    import diffrax
+
+    solver = _solver(integration.solver)[0]
+    term = diffrax.ODETerm(field)
+    num_steps = math.ceil(1 / integration.step_size - 1e-6)
+    ends = [min(1.0, i * integration.step_size) for i in range(num_steps + 1)]
+    state = solver.init(term, ends[0], ends[1], start, params)
+    for t0, t1 in itertools.pairwise(ends):
+        start, _, _, state, _ = solver.step(term, t0, t1, start, params, state, made_jump=False)
+    return start
+
+
+def _solver(name: str) -> tuple[Any, int]:
+    """A solver of diffrax, and how often it evaluates the field in one step."""
+    import diffrax
+
+    return {
+        "euler": (diffrax.Euler(), 1), "heun": (diffrax.Heun(), 2), "tsit5": (diffrax.Tsit5(), 6),
+        "dopri5": (diffrax.Dopri5(), 6), "dopri8": (diffrax.Dopri8(), 13),
+    }[name]  # fmt: skip
 
 
 def field_of_network(t: Float[Array, ""], state: Float[Array, "*batch state"], maps: list[mlp.Affine]) -> Array:

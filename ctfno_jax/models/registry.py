@@ -15,6 +15,7 @@ from ctfno_jax.models.neural_flow import FieldNeuralFlow, ObservedNeuralFlow
 from ctfno_jax.models.neural_laplace import FieldNeuralLaplace, ObservedNeuralLaplace
 from ctfno_jax.models.neural_ode import FieldNeuralODE, ObservedNeuralODE
 from ctfno_jax.models.pod_deeponet import PODDeepONet
+from ctfno_jax.models.recurrent_ode import GHBNODE, HBNODE, SONODE, RecurrentANODE, RecurrentNODE
 
 MODELS: dict[str, type[nn.Module]] = {
     "ctfno": CTFNO,
@@ -38,6 +39,11 @@ SERIES_MODELS: dict[str, type[nn.Module]] = {
     "anode": ObservedNeuralODE,
     "neural_flow": ObservedNeuralFlow,
     "neural_laplace": ObservedNeuralLaplace,
+    "node_rnn": RecurrentNODE,
+    "anode_rnn": RecurrentANODE,
+    "sonode": SONODE,
+    "hbnode": HBNODE,
+    "ghbnode": GHBNODE,
 }
 
 # Every Flax module has these; they are not hyper-parameters.
@@ -73,7 +79,7 @@ def build_series_model(name: str, **fields: Any) -> nn.Module:
     if model_class(name, series=True) is not ObservedCTFNO:
         return _build(name, fields, series=True)
     _refuse_unknown(name, fields, series=True)
-    own = {k: fields[k] for k in ("grid_points", "out_features") if k in fields}
+    own = {k: fields[k] for k in ("grid_points", "out_features", "observation_scale") if k in fields}
     operator = build_model("ctfno", **{k: v for k, v in fields.items() if k not in own})
     assert isinstance(operator, CTFNO)
     return ObservedCTFNO(operator, **own)

@@ -41,7 +41,7 @@ def compare(
         for name, some in values.items():
             axis.plot(times, some[sample, :, i], linestyle="--", label=name)
         axis.axvline(0.0, color="0.8", linewidth=1)
-        axis.set_ylabel("xy"[i] if test.features > 1 else "x")
+        axis.set_ylabel("xy"[i] if test.features == 2 else f"signal {i + 1}" if test.features > 2 else "x")
     axes[-1].set_xlabel("time since the last observation")
     lines, names = axes[0].get_legend_handles_labels()
     figure.legend(lines, names, loc="outside lower center", ncols=min(len(names), 4), fontsize=9)

@@ -214,6 +214,25 @@ def solve(
     return result
 
 
+def rate(
+    u: Float[np.ndarray, "*lead x"],
+    *,
+    diffusion: float = 5e-4,
+    porosity: float = 0.29,
+    bulk_density: float = 2880.0,
+    freundlich_k: float = 3.5e-4,
+    freundlich_exponent: float = 0.874,
+) -> Float[np.ndarray, "*lead x"]:
+    """The time derivative of a state that is not negative, ``D u_xx / R(u)``, by the differences of :func:`solve`."""
+    num_points = u.shape[-1]
+    left = np.full_like(u[..., :1], _LEFT_VALUE)
+    right = diffusion * num_points * (u[..., -2:-1] - u[..., -1:])
+    second = np.diff(np.concatenate([left, u, right], axis=-1), n=2, axis=-1) * num_points**2
+    sorption = (1 - porosity) / porosity * bulk_density * freundlich_k
+    base = np.maximum(u, 0.0) + _OFFSET
+    return diffusion * second / (1 + sorption * freundlich_exponent * base ** (freundlich_exponent - 1))
+
+
 def sample_initial_value(rng: np.random.Generator) -> float:
     """The constant initial concentration of one sample, uniform in [0, 0.2]."""
     return float(rng.uniform(0.0, 0.2))

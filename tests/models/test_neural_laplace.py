@@ -201,3 +201,14 @@ def test_numbers_of_parameters_for_fields():
     u0, times = jax.ShapeDtypeStruct((1, 1024, 1), jnp.float32), jax.ShapeDtypeStruct((3,), jnp.float32)
     shapes = jax.eval_shape(FieldNeuralLaplace().init, jax.random.key(0), u0, times)
     assert num_parameters(shapes) == 4_515_520
+
+
+@pytest.mark.parametrize("model", [ObservedNeuralLaplace(out_features=2, **SMALL), FieldNeuralLaplace(**SMALL)])
+def test_time_scale_is_another_unit_of_time(model):
+    inputs = _observed() if isinstance(model, ObservedNeuralLaplace) else _observed(inputs=1)
+    variables = random_parameters(model, inputs, TIMES, scale=0.3)
+    scaled = model.clone(time_scale=2.5)
+    np.testing.assert_allclose(
+        _ask(scaled, variables, inputs, TIMES), _ask(model, variables, inputs, 2.5 * TIMES), rtol=1e-5, atol=1e-6
+    )
+    assert np.max(np.abs(_ask(scaled, variables, inputs, TIMES) - _ask(model, variables, inputs, TIMES))) > 1e-2
