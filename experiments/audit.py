@@ -119,7 +119,9 @@ def _derivatives(predictor: Predictor, u0: np.ndarray, times: np.ndarray) -> dic
         rate = differences
         result["derivative"] = f"a run in the {config.train.frame} frame is differentiated by differences only"
     else:
-        rate = audit.time_derivative(predictor.apply, predictor.params, jnp.asarray(u0, jnp.float32), jnp.asarray(times))
+        rate = audit.time_derivative(
+            predictor.apply, predictor.params, jnp.asarray(u0, jnp.float32), jnp.asarray(times)
+        )
         result["derivative"] = _rounded([_median(differences[:, i], rate[:, i]) for i in range(len(times))])
     known = rates.RATES.get(config.dataset.dataset)
     if known is None:

@@ -4,7 +4,9 @@
 * ``error_over_time.png``: test error of every model against time, from the rows of finished cells;
 * ``trajectories.png``: forecasts of low-dimensional dynamics by every model, from trained runs;
 * ``spiral_extrapolation.png``: the same for the spiral, far beyond the times of the training;
-* ``noise.png``: forecasts under noisy observations, with and without stabilisation.
+* ``noise.png``: forecasts under noisy observations, with and without stabilisation;
+* ``effect_of_bound.png``: errors and growth of errors on plane vibration against M, from rows of the paper preset;
+* ``singular_values.png``: of the weights trained there with a tight and a loose M.
 
 A run or a row that is not there leaves its place empty, and is named.
 """
@@ -19,12 +21,15 @@ from ctfno_jax.data import equations
 from ctfno_jax.plotting import suite
 from ctfno_jax.predict import load_predictor
 from ctfno_jax.training.checkpoint import CheckpointError
-from experiments import common, dynamics_figures, field_run, files, tables
+from experiments import common, dynamics_figures, field_run, files, stability_figures, tables
 from experiments.configs import pde as presets
 
 FLAGS = flags.FLAGS
 
-FIGURES = ("all", "heatmaps", "error_over_time", "trajectories", "spiral_extrapolation", "noise")
+FIGURES = (
+    "all", "heatmaps", "error_over_time", "trajectories", "spiral_extrapolation", "noise", "effect_of_bound",
+    "singular_values",
+)  # fmt: skip
 
 
 def heatmaps(runs: Path, sample: int) -> suite.Figure | None:
@@ -77,6 +82,9 @@ def main() -> None:
         "trajectories": lambda: dynamics_figures.learned_trajectories(runs, FLAGS.sample),
         "spiral_extrapolation": lambda: dynamics_figures.spiral_extrapolation(runs, FLAGS.sample),
         "noise": lambda: dynamics_figures.noisy_observations(runs, FLAGS.sample, FLAGS.noise),
+        # The effect shows where training runs are few, as in the paper.
+        "effect_of_bound": lambda: stability_figures.effect_of_bound(results, "paper"),
+        "singular_values": lambda: stability_figures.singular_values(results, "paper"),
     }
     chosen = tuple(makers) if FLAGS.figure == "all" else (FLAGS.figure,)
     drawn = [_write(output / f"{name}.png", makers[name]()) for name in chosen]

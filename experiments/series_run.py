@@ -12,7 +12,7 @@ import numpy as np
 
 from ctfno_jax import metrics, predict
 from ctfno_jax.config import ConfigError, DatasetConfig, ExperimentConfig
-from ctfno_jax.data import batching, plane_vibration, series, synthetic
+from ctfno_jax.data import batching, plane_vibration, registry, series, synthetic
 from ctfno_jax.data.normalization import Normalization
 from ctfno_jax.models import ctfno
 from ctfno_jax.training import checkpoint, loop, objectives, optimizers, sharding
@@ -76,7 +76,8 @@ def load(config: ExperimentConfig, data_dir: str | None = None) -> series.Series
     d = config.dataset
     options: dict[str, Any] = dict(d.data_options)
     if d.dataset == plane_vibration.NAME:
-        data = plane_vibration.load(plane_vibration.find_file(data_dir), **options)
+        data = registry.load_dataset(d.dataset, data_dir=data_dir, **options)
+        assert isinstance(data, series.SeriesDataset)
     else:
         data = synthetic.load_series(
             d.dataset, num_train=d.num_train, num_validation=d.num_validation, num_test=d.num_test, seed=d.data_seed,

@@ -14,10 +14,11 @@ from absl import flags
 from experiments import common, paper_results
 from experiments.configs import pde as presets
 from experiments.configs import synthetic as dynamics
+from experiments.configs import vibration
 
 FLAGS = flags.FLAGS
 
-TABLES = ("pde", "ablation", "timing", "synthetic")
+TABLES = ("pde", "ablation", "timing", "synthetic", "vibration")
 FORMATS = ("text", "markdown")
 Row = dict[str, Any]
 
@@ -152,6 +153,54 @@ def dynamics_overview(rows: list[Row], form: str) -> str:
     return "test RMSE x 1e-2\n" + layout(lines, form)
 
 
+VIBRATION_HEADER = [
+    "model", "M", "rule", "test MSE", "paper", "training MSE", "certified", "measured", "parameters", "minutes",
+    "cores", "seeds",
+]  # fmt: skip
+
+
+def vibration_line(rows: list[Row], model: str, bound: float | None, rule: str | None) -> list[str]:
+    """One line of the table on plane vibration: squared errors times 1e-2, and growth of an input error."""
+    name = vibration.REGISTERED.get(model, model)
+    found = [r for r in rows if (r["model"], r["stability_bound"], r["stability_rule"]) == (name, bound, rule)]
+    paper = paper_results.paper_result("vibration", "plane_vibration", name) or {}
+    scores = [row["metrics"] for row in found]
+    known = "mse" in paper and (model != "ctfno" or bound == vibration.BOUND)
+    growth = [f"{np.mean([m[k] for m in scores if k in m]):.3g}" if any(k in m for m in scores) else ""
+              for k in ("certified_lipschitz", "measured_gain")]  # fmt: skip
+    return [
+        model,
+        ("" if model != "ctfno" else "none" if bound is None else f"{bound:g}"),
+        (rule or "").replace("_", " "),
+        spread([m["mse"] for m in scores], 100),
+        f"{100 * paper['mse']:.4g}" if known else "",
+        spread([m["train_mse"] for m in scores], 100),
+        *growth,
+        f"{found[0]['num_params']:,}" if found else "",
+        f"{np.mean([row['train_seconds'] for row in found]) / 60:.1f}" if found else "",
+        "/".join(sorted({str(row["cpu_cores"]) for row in found})),
+        str(len(found)),
+    ]
+
+
+def vibration_table(directory: Path, form: str) -> str:
+    """All models with overlapping training runs, and CTFNO in the paper's setting for every M."""
+    rows = read_rows(directory, "default")
+    lines = [vibration_line(rows, "ctfno", vibration.BOUND, "rows"), vibration_line(rows, "ctfno", None, None)]
+    lines += [vibration_line(rows, model, None, None) for model in vibration.MODELS if model != "ctfno"]
+    head = "plane_vibration: forecasts of eight samples, squared errors x 1e-2"
+    blocks = [f"{head}; training runs overlap\n" + layout([VIBRATION_HEADER, *lines], form)]
+    rows = read_rows(directory, "paper")
+    lines = [
+        vibration_line(rows, "ctfno", bound, rule) for rule in vibration.RULES for bound in vibration.BOUNDS if bound
+    ]
+    lines.append(vibration_line(rows, "ctfno", None, None))
+    blocks.append(
+        f"{head}; 509 training runs and the schedule of the paper\n" + layout([VIBRATION_HEADER, *lines], form)
+    )
+    return "\n\n".join(blocks)
+
+
 def timing_table(path: Path, form: str) -> str:
     """Seconds of an epoch on heat, and their ratios to CTFNO."""
     if not path.exists():
@@ -211,6 +260,9 @@ def main() -> None:
         print(timing_table(results / "timing" / "heat.json", FLAGS.format))
         if (results / "timing" / "dynamics.json").exists():
             print("\n" + dynamics_timing_table(results / "timing" / "dynamics.json", FLAGS.format))
+        return
+    if FLAGS.table == "vibration":
+        print(vibration_table(results / "vibration", FLAGS.format))
         return
     rows = read_rows(results / "pde", FLAGS.preset)
     if FLAGS.table == "synthetic":

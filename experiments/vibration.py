@@ -88,9 +88,10 @@ def main() -> None:
         chosen = choose_bound.choose(configs[0], workdirs[0], lambda c, w: _train([c], [w], resume=True)[0])
         configs = [choose_bound.with_same_bound(config, chosen) for config in configs]
     results = _train(configs, workdirs, resume=FLAGS.resume)
+    stability = presets.stability_of(configs[0])
     for result, row, workdir in zip(results, rows, workdirs, strict=True):
         if row is not None:
-            files.write_json(row, result)
+            files.write_json(row, {**result, **stability})
         print(summary(result, workdir))
 
 

@@ -47,7 +47,7 @@ def find_file(data_dir: str | Path | None = None) -> Path:
 def read_record(path: str | Path) -> Float[np.ndarray, "samples signals"]:
     """The five signals, in the units of the file."""
     path = Path(path)
-    rows = []
+    rows, ended = [], False
     with path.open(newline="") as file:
         reader = csv.reader(file)
         header = next(reader, [])
@@ -55,7 +55,10 @@ def read_record(path: str | Path) -> Float[np.ndarray, "samples signals"]:
             raise ValueError(f"{path} must begin with the columns {', '.join(SIGNALS)}, got {', '.join(header)!r}")
         for number, row in enumerate(reader, start=2):
             if not any(row):
-                continue  # a blank line, as at the end
+                ended = True
+                continue
+            if ended:
+                raise ValueError(f"{path}, line {number}: values after an empty line; get the file again")
             try:
                 rows.append([float(value) for value in row[: len(SIGNALS)]])
             except ValueError:
@@ -70,10 +73,15 @@ def read_record(path: str | Path) -> Float[np.ndarray, "samples signals"]:
 
 
 def retained_indices(num_samples: int, dropped: float, seed: int) -> Int[np.ndarray, " retained"]:
-    """The instants that are kept, in order. The generator is the one of the published code, so that they agree."""
+    """The instants that are kept, in order: those of the published code.
+
+    Before it chooses them, it draws noise for every value, and multiplies it by zero.
+    """
     usable = num_samples - _RESERVED
     kept = int(usable * (1 - dropped))
-    return np.sort(np.random.RandomState(seed).choice(usable, kept, replace=False))
+    generator = np.random.RandomState(seed)
+    generator.randn(num_samples, len(SIGNALS))
+    return np.sort(generator.choice(usable, kept, replace=False))
 
 
 def split_in_order(indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -83,7 +91,11 @@ def split_in_order(indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def segments(
-    record: Float[np.ndarray, "samples signals"], indices: Int[np.ndarray, " retained"], clock: str, stride: int
+    record: Float[np.ndarray, "samples signals"],
+    indices: Int[np.ndarray, " retained"],
+    clock: str = "forecast",
+    stride: int = NUM_OBSERVED + 1,
+    end: int | None = None,
 ) -> Series:
     """Runs of 65 retained instants, and the eight samples from the last of them on.
 
@@ -94,10 +106,13 @@ def segments(
         as in the published code, observations from the first of them and queries from the first sample asked for
         (``"segment"``).
       stride: retained instants from the beginning of a run to that of the next.
+      end: the first sample that must not be asked for; None for no such.
     """
     if clock not in CLOCKS:
         raise ValueError(f"clock must be one of {', '.join(CLOCKS)}, got {clock!r}")
     runs = np.lib.stride_tricks.sliding_window_view(indices, NUM_OBSERVED + 1)[::stride]
+    if end is not None:
+        runs = runs[runs[:, -1] + NUM_ASKED <= end]
     seen, first = runs[:, :-1], runs[:, -1:]
     asked = first + np.arange(NUM_ASKED)
     origin = {"forecast": first, "last": seen[:, -1:], "segment": seen[:, :1]}[clock]
@@ -129,16 +144,18 @@ def load(
     parts = split_in_order(retained_indices(len(record), dropped, drop_seed)) if len(record) > _RESERVED else ()
     if not parts or min(map(len, parts)) <= NUM_OBSERVED:
         raise ValueError(
-            f"{path} holds {len(record)} samples, too few for {NUM_OBSERVED + 1} retained ones in every part; "
-            "get the whole file"
+            f"{path} holds {len(record)} samples, too few for runs of {NUM_OBSERVED + 1} retained ones in every part "
+            f"with dropped={dropped:g}; get the whole file, or drop less"
         )
-    if train_stride < 1:
-        raise ValueError(f"train_stride must be at least 1, got {train_stride}")
-    deviation = record.std(axis=0)
-    if np.any(deviation == 0):
-        raise ValueError(f"{path}: {SIGNALS[int(np.argmin(deviation))]} never changes; get the file again")
-    record = (record - record.mean(axis=0)) / deviation
-    strides = (train_stride, NUM_OBSERVED + 1, NUM_OBSERVED + 1)
-    train, validation, test = (segments(record, part, clock, n) for part, n in zip(parts, strides, strict=True))
+    if not isinstance(train_stride, int) or train_stride < 1:
+        raise ValueError(f"train_stride must be a whole number of at least 1, got {train_stride}")
+    steady = np.ptp(record, axis=0) == 0
+    if np.any(steady):
+        raise ValueError(f"{path}: {SIGNALS[int(np.argmax(steady))]} never changes; get the file again")
+    record = (record - record.mean(axis=0)) / record.std(axis=0)
+    # Overlapping runs go up to the end of their part; what they ask for must not be observed by validation.
+    end = int(parts[1][0]) if train_stride <= NUM_OBSERVED else None
+    train = segments(record, parts[0], clock, train_stride, end)
+    validation, test = (segments(record, part, clock) for part in parts[1:])
     facts = {"num_samples": len(record), "train": len(train), "validation": len(validation), "test": len(test)}
     return SeriesDataset(NAME, train, validation, test, {k: float(v) for k, v in facts.items()}, scaled=False)

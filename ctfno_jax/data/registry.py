@@ -33,7 +33,14 @@ def load_dataset(name: str, **settings: Any) -> fields.FieldDataset | SeriesData
     ``data_dir``, the folder of its file.
     """
     if name == plane_vibration.NAME:
-        return plane_vibration.load(plane_vibration.find_file(settings.pop("data_dir", None)), **settings)
+        data_dir = settings.pop("data_dir", None)
+        known = inspect.signature(plane_vibration.load).parameters
+        unknown = sorted(set(settings) - set(known))
+        if unknown:
+            raise ValueError(
+                f"dataset {name} has no option {', '.join(unknown)}; it has data_dir, {', '.join(list(known)[1:])}"
+            )
+        return plane_vibration.load(plane_vibration.find_file(data_dir), **settings)
     if name in synthetic.FAMILIES:
         return synthetic.load_series(name, **settings)
     if name not in equations.EQUATIONS:

@@ -36,7 +36,8 @@ class RecurrentODE(nn.Module):
       initial_scale: multiplies all initial parameters: the state must not grow from each observation to the next.
       time_step: between observations that come without their times.
       solver: this and the following fields are those of :class:`neural_ode.Integration`; time runs from zero to one
-        from each observation or query to the next, for all samples together, and constant steps are a part of that.
+        from each observation or query to the next, for all samples together. Constant steps are a part of that, and
+        read neither the adjoint nor the number of steps.
     """
 
     out_features: int = 5
@@ -59,9 +60,19 @@ class RecurrentODE(nn.Module):
         if self.stepping == "queries":
             raise ValueError("stepping must be adaptive or constant here: time runs from zero to one between queries")
         self._integration().check()
+        if self.stepping == "constant":
+            if self.step_size > 1:
+                raise ValueError(
+                    f"step_size is a part of the time between observations, at most 1, got {self.step_size}"
+                )
+            for name in ("adjoint", "max_steps"):
+                if getattr(self, name) != getattr(RecurrentODE, name):
+                    raise ValueError(f"stepping=constant does not read {name} here; leave it out")
 
     def _integration(self) -> neural_ode.Integration:
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(neural_ode.Integration)}
+        if self.stepping != "constant" and self.step_size == RecurrentODE.step_size:
+            del settings["step_size"]  # not set, and not read
         return neural_ode.Integration(**settings)
 
     @property
@@ -161,6 +172,8 @@ class RecurrentODE(nn.Module):
         every = jnp.broadcast_to(times, (len(values), times.shape[-1]))
         order = jnp.argsort(every, axis=1)
         steps = jnp.diff(jnp.take_along_axis(every, order, axis=1), axis=1, prepend=clock[:, -1:])
+        # From the last observation to the first query is one more gap between samples of the record.
+        steps = jnp.concatenate([self.durations(steps[:, :1]), steps[:, 1:]], axis=1)
 
         def onward(state: Array, gap: Array) -> tuple[Array, Array]:
             state = advance(state, gap)

@@ -8,8 +8,8 @@ from ctfno_jax.config import ExperimentConfig, replace_fields
 from experiments.configs import pde
 
 PERCENTS = (5, 10, 20, 50, 100)
-# None, that of the released code for heat, and that of its other data sets.
-BOUNDS = (None, 10.0, 1.2)
+# None, and that of the released code on plane vibration; its 10 on heat is never reached.
+BOUNDS = (None, 1.2)
 
 _BASE = {"quick": "quick", "default": "quick", "paper": "paper"}
 

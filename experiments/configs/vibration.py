@@ -95,10 +95,20 @@ def vibration_config(
     return ExperimentConfig("vibration", preset, seed, _data(preset), *presets[preset](model, bound, rule))
 
 
+def stability_of(config: ExperimentConfig) -> dict[str, Any]:
+    """Bound and rule of a config; both None where there is no bound."""
+    fields = config.model.model_fields
+    bound = fields.get("stability_bound")
+    return {
+        "stability_bound": bound,
+        "stability_rule": None if bound is None else fields.get("stability_rule", "rows"),
+    }
+
+
 def variant(config: ExperimentConfig) -> str:
     """How the cells of CTFNO differ: by M, and by the rule."""
-    fields = config.model.model_fields
     if config.model.model != "ctfno":
         return ""
-    bound = fields.get("stability_bound")
-    return "M_none" if bound is None else f"M{bound:g}_{fields.get('stability_rule', 'rows')}"
+    stability = stability_of(config)
+    bound = stability["stability_bound"]
+    return "M_none" if bound is None else f"M{bound:g}_{stability['stability_rule']}"
