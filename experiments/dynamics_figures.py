@@ -21,6 +21,9 @@ NOISY = ("sine", "sawtooth")
 # Steps of a tenth beyond the training that the spiral is followed for.
 _FURTHER_STEPS = 500
 
+# What a figure is about, by model or panel.
+Numbers = dict[str, dict[str, float]]
+
 
 def _load(runs: Path, dataset: str, model: str) -> Predictor | None:
     try:
@@ -46,8 +49,8 @@ def learned_trajectories(runs: Path, sample: int) -> plots.Figure | None:
     return plots.grid_of_forecasts(rows) if rows else None
 
 
-def spiral_extrapolation(runs: Path, sample: int) -> plots.Figure | None:
-    """Every model followed far beyond the times of its training, with its error there printed."""
+def spiral_extrapolation(runs: Path, sample: int) -> tuple[plots.Figure, Numbers] | None:
+    """Every model followed far beyond the times of its training, with its error there."""
     found = {model: _load(runs, "spiral", model) for model in presets.MODELS}
     predictors = {model: predictor for model, predictor in found.items() if predictor is not None}
     if not predictors:
@@ -63,31 +66,36 @@ def spiral_extrapolation(runs: Path, sample: int) -> plots.Figure | None:
     ).test  # fmt: skip
     forecasts = {model: predictor(far.inputs(with_times=False), far.times) for model, predictor in predictors.items()}
     beyond = far.times > 10.05
+    numbers: Numbers = {}
     for model, values in forecasts.items():
         inside, outside = (
             float(np.sqrt(np.mean(np.square(values - far.values)[:, part]))) for part in (~beyond, beyond)
         )
         print(f"spiral, {model}: RMSE {inside:.3e} within the training, {outside:.3e} beyond it")
+        numbers[model] = {"rmse_within": inside, "rmse_beyond": outside}
     one = far.select(slice(sample, sample + 1))
-    return plots.extrapolations(one, {m: v[sample : sample + 1] for m, v in forecasts.items()}, trained_until=10.0)
+    shown = {m: v[sample : sample + 1] for m, v in forecasts.items()}
+    return plots.extrapolations(one, shown, trained_until=10.0), numbers
 
 
-def noisy_observations(runs: Path, sample: int, noise: float, seed: int = 0) -> plots.Figure | None:
+def noisy_observations(runs: Path, sample: int, noise: float, seed: int = 0) -> tuple[plots.Figure, Numbers] | None:
     """CTFNO with and without stabilisation under noise on what it sees, with measured and certified change."""
-    panels = []
+    panels, numbers = [], {}
     for dataset in NOISY:
         for model, label in (("ctfno", "plain"), ("ctfno_stable", "stabilised")):
             predictor = _load(runs, dataset, model)
             if predictor is None or not isinstance(predictor.model, ObservedCTFNO):
                 continue
             test = series_run.load(predictor.config).test
-            panels.append(_noisy_panel(predictor, test, f"{dataset}, {label}", sample, noise, seed))
-    return plots.noise_panels(panels) if panels else None
+            name = f"{dataset}, {label}"
+            panel, numbers[name] = _noisy_panel(predictor, test, name, sample, noise, seed)
+            panels.append(panel)
+    return (plots.noise_panels(panels), numbers) if panels else None
 
 
 def _noisy_panel(
     predictor: Predictor, test: series.Series, label: str, sample: int, noise: float, seed: int
-) -> plots.NoisyPanel:
+) -> tuple[plots.NoisyPanel, dict[str, float]]:
     model = predictor.model
     assert isinstance(model, ObservedCTFNO)
     error = noise * np.random.default_rng(seed).standard_normal(test.observed.shape).astype(np.float32)
@@ -100,7 +108,12 @@ def _noisy_panel(
         f"{label}: noise {noise:g}; RMSE {rmse(clean):.3e} without and {rmse(noisy):.3e} with it; the forecast changes "
         f"by at most {change.max():.3g} times the noise, certified {bound.max():.3g} times"
     )
-    return plots.NoisyPanel(
+    numbers = {
+        "noise": noise, "rmse_without": rmse(clean), "rmse_with": rmse(noisy), "largest_change": float(change.max()),
+        "certified_change": float(bound.max()),
+    }  # fmt: skip
+    panel = plots.NoisyPanel(
         f"{label}\nchange at most {change.max():.2g} x noise, certified {bound.max():.3g}",
         test.select(slice(sample, sample + 1)), error[sample], clean[sample], noisy[sample],
     )  # fmt: skip
+    return panel, numbers

@@ -91,15 +91,20 @@ def main() -> None:
     if not any(drawn):
         names = ", ".join(f"{name}.png" for name in chosen)
         raise ValueError(
-            f"nothing to draw in {names}: train first, with python -m experiments.pde or experiments.synthetic"
+            f"nothing to draw in {names}: train first, with python -m experiments.pde, experiments.synthetic or "
+            "experiments.vibration"
         )
 
 
-def _write(path: Path, figure: suite.Figure | None) -> bool:
-    if figure is None:
+def _write(path: Path, drawn: suite.Figure | tuple[suite.Figure, dynamics_figures.Numbers] | None) -> bool:
+    """The figure, and beside it the numbers that it is about, where they are in no row."""
+    if drawn is None:
         print(f"left out: there is nothing to draw in {path.name}")
         return False
+    figure, numbers = drawn if isinstance(drawn, tuple) else (drawn, None)
     files.write_figure(path, figure)
+    if numbers is not None:
+        files.write_json(path.with_suffix(".json"), numbers)
     print(path)
     return True
 

@@ -96,6 +96,7 @@ def segments(
     clock: str = "forecast",
     stride: int = NUM_OBSERVED + 1,
     end: int | None = None,
+    interpolated: bool = False,
 ) -> Series:
     """Runs of 65 retained instants, and the eight samples from the last of them on.
 
@@ -107,6 +108,8 @@ def segments(
         (``"segment"``).
       stride: retained instants from the beginning of a run to that of the next.
       end: the first sample that must not be asked for; None for no such.
+      interpolated: instead of what was observed, values at the 64 samples before the first that is asked for, on straight
+        lines between the observations, and level beyond the last.
     """
     if clock not in CLOCKS:
         raise ValueError(f"clock must be one of {', '.join(CLOCKS)}, got {clock!r}")
@@ -115,10 +118,22 @@ def segments(
         runs = runs[runs[:, -1] + NUM_ASKED <= end]
     seen, first = runs[:, :-1], runs[:, -1:]
     asked = first + np.arange(NUM_ASKED)
+    if interpolated and clock != "forecast":
+        raise ValueError(f"interpolated observations are on clock=forecast, got clock={clock}")
     origin = {"forecast": first, "last": seen[:, -1:], "segment": seen[:, :1]}[clock]
     times = np.arange(NUM_ASKED) if clock != "last" else asked - origin
+    observed = record[seen]
+    if interpolated:
+        even = first + np.arange(-NUM_OBSERVED, 0)
+        observed = np.stack(
+            [
+                np.stack([np.interp(at, instants, signal) for signal in values.T], axis=-1)
+                for at, instants, values in zip(even, seen, observed, strict=True)
+            ]
+        )
+        seen = even
     single = lambda a: np.ascontiguousarray(a, np.float32)  # noqa: E731
-    return Series(single(seen - origin), single(record[seen]), single(times), single(record[asked]))
+    return Series(single(seen - origin), single(observed), single(times), single(record[asked]))
 
 
 def load(
@@ -128,6 +143,7 @@ def load(
     drop_seed: int = 1,
     clock: str = "forecast",
     train_stride: int = NUM_OBSERVED + 1,
+    interpolated: bool = False,
 ) -> SeriesDataset:
     """The three parts, in units of each signal's mean and deviation over the whole record, as published numbers are.
 
@@ -137,6 +153,7 @@ def load(
       drop_seed: of their choice.
       clock: what times count from, see :func:`segments`.
       train_stride: instants from one training run to the next; below 65 they overlap. Others never do.
+      interpolated: what is observed comes interpolated to the samples before the forecast, see :func:`segments`.
     """
     if not 0 <= dropped < 1:
         raise ValueError(f"dropped must be at least 0 and below 1, got {dropped}")
@@ -155,7 +172,7 @@ def load(
     record = (record - record.mean(axis=0)) / record.std(axis=0)
     # Overlapping runs go up to the end of their part; what they ask for must not be observed by validation.
     end = int(parts[1][0]) if train_stride <= NUM_OBSERVED else None
-    train = segments(record, parts[0], clock, train_stride, end)
-    validation, test = (segments(record, part, clock) for part in parts[1:])
+    train = segments(record, parts[0], clock, train_stride, end, interpolated)
+    validation, test = (segments(record, part, clock, interpolated=interpolated) for part in parts[1:])
     facts = {"num_samples": len(record), "train": len(train), "validation": len(validation), "test": len(test)}
     return SeriesDataset(NAME, train, validation, test, {k: float(v) for k, v in facts.items()}, scaled=False)
