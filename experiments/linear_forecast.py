@@ -24,25 +24,16 @@ RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 MODELS = ("linear", "linear_interpolated")
 
 
-def features(some: series.Series, *, interpolated: bool) -> Float[np.ndarray, "batch features"]:
+def features(some: series.Series) -> Float[np.ndarray, "batch features"]:
     """All observed values of a series in one row, and a one for the constant."""
-    values = some.observed.astype(np.float64)
-    if interpolated:
-        even = np.arange(-plane_vibration.NUM_OBSERVED, 0)
-        values = np.stack(
-            [
-                np.stack([np.interp(even, clock, signal) for signal in run.T], axis=-1)
-                for clock, run in zip(np.broadcast_to(some.observed_times, values.shape[:2]), values, strict=True)
-            ]
-        )
-    return np.concatenate([values.reshape(len(some), -1), np.ones((len(some), 1))], axis=1)
+    return np.concatenate([some.observed.reshape(len(some), -1).astype(np.float64), np.ones((len(some), 1))], axis=1)
 
 
-def fit(data: series.SeriesDataset, *, interpolated: bool) -> tuple[Float[np.ndarray, "features outputs"], float]:
+def fit(data: series.SeriesDataset) -> tuple[Float[np.ndarray, "features outputs"], float]:
     """Weights of the regression, and the ridge with the least error on the validation part."""
-    inputs, targets = features(data.train, interpolated=interpolated), data.train.values.reshape(len(data.train), -1)
+    inputs, targets = features(data.train), data.train.values.reshape(len(data.train), -1)
     moments, moment = inputs.T @ inputs, inputs.T @ targets
-    held_out = features(data.validation, interpolated=interpolated)
+    held_out = features(data.validation)
     best: tuple[float, float, np.ndarray] | None = None
     for ridge in RIDGES:
         weights = np.linalg.solve(moments + ridge * np.eye(len(moments)), moment)
@@ -55,13 +46,12 @@ def fit(data: series.SeriesDataset, *, interpolated: bool) -> tuple[Float[np.nda
 
 def result(data: series.SeriesDataset, model: str) -> dict[str, Any]:
     """The row of one regression."""
-    interpolated = model == "linear_interpolated"
     start = time.perf_counter()
-    weights, ridge = fit(data, interpolated=interpolated)
+    weights, ridge = fit(data)
     seconds = time.perf_counter() - start
     scores = {}
     for name, part in (("mse", data.test), ("train_mse", data.train), ("validation_mse", data.validation)):
-        values = features(part, interpolated=interpolated) @ weights
+        values = features(part) @ weights
         scores[name] = metrics.rmse(values, part.values.reshape(len(part), -1)) ** 2
     return {
         "experiment": "vibration", "dataset": data.name, "source": plane_vibration.FILE, "data": data.info,
@@ -74,8 +64,9 @@ def result(data: series.SeriesDataset, model: str) -> dict[str, Any]:
 def main() -> None:
     config = presets.vibration_config(plane_vibration.NAME, "ctfno", "default", 0)
     options: dict[str, Any] = dict(config.dataset.data_options)
-    data = plane_vibration.load(plane_vibration.find_file(FLAGS.data_dir), **options)
     for model in MODELS:
+        options["interpolated"] = model == "linear_interpolated"
+        data = plane_vibration.load(plane_vibration.find_file(FLAGS.data_dir), **options)
         row = result(data, model)
         print(f"{model}: test MSE {row['metrics']['mse']:.3e}, training MSE {row['metrics']['train_mse']:.3e}")
         if FLAGS.results_dir:
