@@ -108,8 +108,8 @@ def segments(
         (``"segment"``).
       stride: retained instants from the beginning of a run to that of the next.
       end: the first sample that must not be asked for; None for no such.
-      interpolated: instead of what was observed, values at the 64 samples before the first that is asked for, on straight
-        lines between the observations, and level beyond the last.
+      interpolated: instead of what was observed, values at the 64 samples before the first that is asked for, on
+        straight lines between the observations, and level beyond the last.
     """
     if clock not in CLOCKS:
         raise ValueError(f"clock must be one of {', '.join(CLOCKS)}, got {clock!r}")

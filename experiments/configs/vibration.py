@@ -1,8 +1,8 @@
 """Settings of ``python -m experiments.vibration``: the plane vibration record with CTFNO and the second-order family.
 
 default: tuned for two CPU cores, a few minutes. For every model, runs of the training part overlap, because 509 that do
-not are soon known by heart, and what is observed comes interpolated to even times. Validation and test are the published
-ones.
+not are soon known by heart, and what is observed comes interpolated to even times. Validation and test are the
+published ones.
 quick: proves the pipeline.
 paper: the published settings, those of the recurrent models with one step of the solver between observations instead of
 a tolerance of 1e-7.

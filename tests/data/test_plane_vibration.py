@@ -329,3 +329,25 @@ def test_an_unknown_clock_lists_the_known_ones(path):
 def test_a_stride_must_go_forward(path, stride):
     with pytest.raises(ValueError, match=f"train_stride must be a whole number of at least 1, got {stride}"):
         plane_vibration.load(path, train_stride=stride)
+
+
+def test_interpolated_values_are_on_lines_between_observations_before_the_forecast(path):
+    raw, even = (plane_vibration.load(path, dropped=0.3, interpolated=flag) for flag in (False, True))
+    for part in PARTS:
+        seen, some = getattr(raw, part), getattr(even, part)
+        np.testing.assert_array_equal(some.observed_times, np.broadcast_to(np.arange(-64, 0), some.observed.shape[:2]))
+        np.testing.assert_array_equal(some.values, seen.values)
+        for i in range(len(seen)):
+            # Where a sample was observed its own value stands, and the clock of a straight line is itself.
+            there = np.isin(some.observed_times[i], seen.observed_times[i])
+            known = np.isin(seen.observed_times[i], some.observed_times[i])
+            np.testing.assert_allclose(some.observed[i][there], seen.observed[i][known], atol=1e-6)
+            assert np.any(~there[: np.flatnonzero(there)[-1]])
+            for signal, of in zip(some.observed[i].T, seen.observed[i].T, strict=True):
+                inside = signal[: np.flatnonzero(there)[-1] + 1]
+                assert of.min() - 1e-6 <= inside.min() <= inside.max() <= of.max() + 1e-6
+
+
+def test_interpolated_values_have_one_clock(path):
+    with pytest.raises(ValueError, match="interpolated observations are on clock=forecast, got clock=last"):
+        plane_vibration.load(path, interpolated=True, clock="last")
