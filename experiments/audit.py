@@ -36,6 +36,9 @@ def main() -> None:
     if not FLAGS.workdir:
         raise ValueError("--workdir is missing; name the folder of a trained run")
     workdir = Path(FLAGS.workdir)
+    output = Path(FLAGS.output) if FLAGS.output else workdir / "audit.json"
+    if output.suffix != ".json":
+        raise ValueError(f"--output must end in .json, got {output}")
     predictor = load_predictor(workdir)
     config = predictor.config
     if is_series(config):
@@ -43,9 +46,6 @@ def main() -> None:
     data_file = registry.find_data_file(config.dataset.dataset, FLAGS.data_dir) if config.dataset.data_file else None
     data = field_run.load(config, data_file)
     result = audit_run(predictor, data.test.select(slice(FLAGS.num_samples)))
-    output = Path(FLAGS.output) if FLAGS.output else workdir / "audit.json"
-    if output.suffix != ".json":
-        raise ValueError(f"--output must end in .json, got {output}")
     files.make_directory(output.parent)
     files.write_json(output, result)
     figure = plots.audit(result, title=f"{result['dataset']}: {result['model']}, as a flow")
@@ -62,6 +62,8 @@ def audit_run(predictor: Predictor, test: fields.Trajectories) -> dict[str, Any]
         # The other ways to differentiate a solver go backwards only.
         predictor = dataclasses.replace(predictor, model=model.clone(adjoint="direct"))
     times = _times(test.times)
+    if not len(times):
+        raise ValueError(f"the audit needs two times of the data or more, got {len(test.times)}")
     u0 = test.u0
     result: dict[str, Any] = {
         "dataset": config.dataset.dataset,

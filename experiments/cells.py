@@ -21,6 +21,7 @@ def run_cell(preset_config: common.PresetConfig, model: str | None = None) -> No
     data_file = registry.find_data_file(FLAGS.dataset, FLAGS.data_dir)
     config = common.config_from_flags(preset_config, model, data_file.name if data_file else "")
     row = None
+    common.refuse_row_of_auto()
     if FLAGS.results_dir:
         if data_file is not None:
             raise ValueError(
@@ -30,15 +31,14 @@ def run_cell(preset_config: common.PresetConfig, model: str | None = None) -> No
         if config != preset_config(FLAGS.dataset, model, FLAGS.preset, FLAGS.seed):
             raise ValueError("rows in --results_dir are of presets as they are; remove the overrides or --results_dir")
         row = run_folder.row_path(FLAGS.results_dir, config)
-    if FLAGS.results_dir and common.bound_is_auto():
-        raise ValueError("rows in --results_dir are of presets as they are; remove --stability_bound=auto")
     if row is not None and row.exists():
         print(f"{row} is there already; nothing to do")
         print(field_result.summary(json.loads(row.read_text()), row.parent))
         return
     if FLAGS.data_dir and data_file is None:
         print(f"note: {config.dataset.dataset} is generated; nothing is read from --data_dir")
-    workdir = Path(FLAGS.workdir) if FLAGS.workdir else run_folder.default_workdir(config)
+    variant = choose_bound.VARIANT if common.bound_is_auto() else ""
+    workdir = Path(FLAGS.workdir) if FLAGS.workdir else run_folder.default_workdir(config, variant)
 
     def train(some: ExperimentConfig, folder: Path, *, resume: bool) -> dict[str, Any]:
         return field_run.run(

@@ -14,12 +14,15 @@ from typing import Any
 from ctfno_jax import predict
 from ctfno_jax.config import ConfigError, ExperimentConfig, replace_fields
 from ctfno_jax.models import registry as models
-from ctfno_jax.training import checkpoint
+from ctfno_jax.training import checkpoint, loop
 from experiments import files
 
 CANDIDATES: tuple[float | None, ...] = (0.3, 0.6, 1.2, 2.5, 5.0, 10.0, None)
 _FRACTION = 0.1
 _TIE = 1.01
+
+# Folder of runs whose M was searched for.
+VARIANT = "M_auto"
 
 # Trains a run into a folder and returns its result.
 Train = Callable[[ExperimentConfig, Path], dict[str, Any]]
@@ -54,12 +57,19 @@ def choose(config: ExperimentConfig, workdir: Path, train: Train) -> ExperimentC
     errors = {}
     for bound in CANDIDATES:
         candidate = replace_fields(with_bound(config, bound), {"steps": steps, "eval_every": steps})
-        result = train(candidate, workdir / "bound_search" / f"M_{_name(bound)}")
-        errors[bound] = float(result["metrics"][checkpoint.METRIC])
+        try:
+            result = train(candidate, workdir / "bound_search" / f"M_{_name(bound)}")
+            errors[bound] = float(result["metrics"][checkpoint.METRIC])
+        except loop.TrainingDiverged:
+            errors[bound] = math.inf
         print(f"  M = {_name(bound):<5} validation {errors[bound]:.4e}", flush=True)
     chosen = best(errors)
     print(f"stability_bound={_name(chosen)} is taken", flush=True)
-    tried = [{"stability_bound": bound, checkpoint.METRIC: error} for bound, error in errors.items()]
+    # JSON has no infinity: a training that diverged has no error.
+    tried = [
+        {"stability_bound": bound, checkpoint.METRIC: error if math.isfinite(error) else None}
+        for bound, error in errors.items()
+    ]
     files.write_json(path, {"chosen": chosen, "steps": steps, "tried": tried})
     return with_bound(config, chosen)
 

@@ -115,10 +115,13 @@ def config_from_flags(preset_config: PresetConfig, model: str, data_file: str = 
     model_fields = dict(config.model.model_fields)
     for field in _model_fields():
         value = FLAGS[field].value
-        if value is None or (field == "stability_bound" and bound_is_auto()):
+        if value is None:
             continue
         if field not in known:
             raise config_lib.ConfigError(f"model {config.model.model} has no field {field}; remove --{field}")
+        if field == "stability_bound" and bound_is_auto():
+            model_fields[field] = 1.0  # some bound, until one is chosen
+            continue
         model_fields[field] = _parse(field, value, known[field][0])
     overrides["model_fields"] = model_fields
     overrides["data_file"] = data_file
@@ -134,6 +137,12 @@ def config_from_flags(preset_config: PresetConfig, model: str, data_file: str = 
 def bound_is_auto() -> bool:
     """M is to be searched for, see :mod:`experiments.choose_bound`."""
     return (FLAGS.stability_bound or "").lower() == "auto"
+
+
+def refuse_row_of_auto() -> None:
+    """Rows are of presets, not of a search."""
+    if FLAGS.results_dir and bound_is_auto():
+        raise ValueError("rows in --results_dir are of presets as they are; remove --stability_bound=auto")
 
 
 def _refuse_unread(overrides: dict[str, Any], schedule: str) -> None:

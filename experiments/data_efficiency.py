@@ -35,7 +35,8 @@ def main() -> None:
             print(f"{row} is there already")
             continue
         print(f"cell {number} of {len(cells)}: {variant}, seed {config.seed}", flush=True)
-        result = field_run.run(config, run_folder.default_workdir(config, variant), resume=True)
+        folder = variant if FLAGS.preset == "default" else f"{variant}-{FLAGS.preset}"
+        result = field_run.run(config, run_folder.default_workdir(config, folder), resume=True)
         files.write_json(row, {**result, **_cell(config)})
     rows = read_rows(Path(FLAGS.results_dir), FLAGS.preset)
     figure = Path(FLAGS.results_dir) / "figures" / "data_efficiency.png"

@@ -173,6 +173,10 @@ def _train(
 def _check_fit(config: ExperimentConfig, model: Any, data: series.SeriesDataset) -> None:
     """Raises for a model that does not fit its data."""
     num_times = data.train.times.shape[-1]
+    if config.train.batch_size > len(data.train):
+        raise ConfigError(
+            f"batch_size={config.train.batch_size} exceeds the {len(data.train)} training series; lower it"
+        )
     if config.train.times_per_step > num_times:
         raise ConfigError(
             f"times_per_step={config.train.times_per_step} exceeds the {num_times} times of the data; use 0 for all"

@@ -28,12 +28,13 @@ def main() -> None:
         raise ValueError("--workdir is the folder of one run; leave it out, or --num_seeds")
     if FLAGS.data_dir:
         print(f"note: {FLAGS.dataset} is generated; nothing is read from --data_dir")
+    common.refuse_row_of_auto()
     configs, workdirs, rows = [], [], []
     for seed in seeds:
         config = common.config_from_flags(
             lambda d, m, p, _, seed=seed: presets.synthetic_config(d, m, p, seed), FLAGS.model
         )
-        row = None
+        row, variant = None, choose_bound.VARIANT if common.bound_is_auto() else ""
         if FLAGS.results_dir:
             if config != presets.synthetic_config(FLAGS.dataset, FLAGS.model, FLAGS.preset, seed):
                 raise ValueError(
@@ -46,12 +47,10 @@ def main() -> None:
                 continue
         configs.append(config)
         rows.append(row)
-        workdirs.append(Path(FLAGS.workdir) if FLAGS.workdir else run_folder.default_workdir(config))
+        workdirs.append(Path(FLAGS.workdir) if FLAGS.workdir else run_folder.default_workdir(config, variant))
     if not configs:
         return
     if common.bound_is_auto():
-        if FLAGS.results_dir:
-            raise ValueError("rows in --results_dir are of presets as they are; remove --stability_bound=auto")
         chosen = choose_bound.choose(configs[0], workdirs[0], lambda c, w: _train([c], [w], resume=True)[0])
         configs = [choose_bound.with_same_bound(config, chosen) for config in configs]
     results = _train(configs, workdirs, resume=FLAGS.resume)

@@ -59,12 +59,13 @@ def main() -> None:
     seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.num_seeds)
     if FLAGS.workdir and len(seeds) > 1:
         raise ValueError("--workdir is the folder of one run; leave it out, or --num_seeds")
+    common.refuse_row_of_auto()
     configs, workdirs, rows = [], [], []
     for seed in seeds:
         config = common.config_from_flags(
             lambda d, m, p, _, seed=seed: _cell(d, m, p, seed), FLAGS.model, plane_vibration.FILE
         )
-        variant, row = presets.variant(config), None
+        variant, row = choose_bound.VARIANT if common.bound_is_auto() else presets.variant(config), None
         if FLAGS.results_dir:
             if config != _cell(FLAGS.dataset, FLAGS.model, FLAGS.preset, seed):
                 raise ValueError(
@@ -82,9 +83,8 @@ def main() -> None:
         workdirs.append(Path(FLAGS.workdir) if FLAGS.workdir else run_folder.default_workdir(config, folder))
     if not configs:
         return
+    plane_vibration.find_file(FLAGS.data_dir)  # a missing one is told before any folder is made
     if common.bound_is_auto():
-        if FLAGS.results_dir:
-            raise ValueError("rows in --results_dir are of presets as they are; remove --stability_bound=auto")
         chosen = choose_bound.choose(configs[0], workdirs[0], lambda c, w: _train([c], [w], resume=True)[0])
         configs = [choose_bound.with_same_bound(config, chosen) for config in configs]
     results = _train(configs, workdirs, resume=FLAGS.resume)

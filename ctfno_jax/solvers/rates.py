@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ctfno_jax.solvers import diffusion_sorption
+from ctfno_jax.solvers.compressible_navier_stokes import VISCOUS_LAWS
 
 State = Float[np.ndarray, "*lead x channels"]
 
@@ -50,6 +51,8 @@ def navier_stokes(
     u: State, *, eta: float = 0.1, zeta: float = 0.1, viscous_law: str = "kinematic", gamma: float = 5 / 3
 ) -> State:
     """Of density, pressure and velocity, on a period of two."""
+    if viscous_law not in VISCOUS_LAWS:
+        raise ValueError(f"viscous_law must be one of {', '.join(VISCOUS_LAWS)}, got {viscous_law!r}")
     u = np.asarray(u, np.float64)
     density, pressure, velocity = (u[..., i : i + 1] for i in range(3))
     slope = lambda field: derivative(field, 2.0)  # noqa: E731

@@ -4,6 +4,7 @@ import json
 import re
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,9 +17,8 @@ from ctfno_jax.certify import measured_gain
 from ctfno_jax.data import normalization, registry
 from ctfno_jax.plotting import audit as plots
 from ctfno_jax.solvers import rates
-from ctfno_jax.training import checkpoint
 from experiments import audit as program
-from experiments import files
+from experiments import field_run, files
 
 # Of the data's times 0.5, 1, ... 2.5, those whose half is one of them too.
 TIMES = [1.0, 2.0]
@@ -55,11 +55,13 @@ def _predictor(model, data, **changes):
 
 
 @pytest.fixture(scope="module")
-def workdir(tmp_path_factory, data):
-    """Of a CTFNO, saved as the training saves its best state."""
-    folder, best = tmp_path_factory.mktemp("runs") / "ctfno", _predictor("ctfno", data)
-    with checkpoint.CheckpointStore(folder / "checkpoints") as store:
-        store.save(4, {"params": best.params}, best.description, {checkpoint.METRIC: 1.0})
+def workdir(tmp_path_factory):
+    """Of a CTFNO that was trained for two steps."""
+    folder = tmp_path_factory.mktemp("runs") / "ctfno"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+        short = {"steps": 2, "steps_per_call": 2, "eval_every": 2}
+        field_run.run(small_runs.config("ctfno", data_options=OPTIONS, **short), folder)
     return folder
 
 
