@@ -50,7 +50,7 @@ def _default_fields(dataset: str, model: str) -> dict[str, Any]:
 # no phase: it knows all it can after 1500 steps.
 _STEPS = {
     "square": {"ctfno": 10_000, "node": 1500, "anode": 1500, "neural_flow": 3500, "neural_laplace": 5000},
-    "sawtooth": {"ctfno": 24_000, "node": 5000, "anode": 3000, "neural_flow": 5000, "neural_laplace": 7500},
+    "sawtooth": {"ctfno": 24_000, "node": 5000, "anode": 5000, "neural_flow": 5000, "neural_laplace": 7500},
     "stiff": {"ctfno": 12_000, "node": 3500, "anode": 3500, "neural_flow": 3500, "neural_laplace": 5000},
     "spiral": {"ctfno": 10_000, "node": 3500, "anode": 3500, "neural_flow": 3500, "neural_laplace": 7500},
     "sine": {"ctfno": 10_000, "node": 1500, "anode": 1500, "neural_flow": 3500, "neural_laplace": 5000},

@@ -42,8 +42,14 @@ def ctfno_fields(bound: float | None = BOUND, rule: str = "rows") -> dict[str, A
 
 
 def _fields(model: str, bound: float | None, rule: str) -> dict[str, Any]:
+    if model == "ctfno":
+        return ctfno_fields(bound, rule)
     # A third of the evaluations of a step of order five, which is one from an observation to the next either way.
-    return ctfno_fields(bound, rule) if model == "ctfno" else {"out_features": 5, "solver": "heun"}
+    fields: dict[str, Any] = {"out_features": 5, "solver": "heun"}
+    if model in REGISTERED:
+        # From a hundredth, where the others start, equations of first order never leave their first plateau.
+        fields["initial_scale"] = 0.2
+    return fields
 
 
 def _loss(model: str) -> str:
