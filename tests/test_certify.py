@@ -95,7 +95,7 @@ def test_the_certificate_is_above_the_measured_gain_for_small_and_large_paramete
     assert np.all(certified * (1 + 1e-5) >= measured_gain(model.apply, params, u0, TIMES))
 
 
-@pytest.mark.parametrize("bound", [None, 2.0])
+@pytest.mark.parametrize("bound", [None, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_the_certificate_holds_after_training(bound):
     data = equations.heat_trajectories(12, 0, num_points=16, num_times=4)
     statistics = normalization.fit(data)

@@ -69,9 +69,7 @@ def test_the_table_above_has_every_model():
 
 # Whole runs are mostly compilation: the kinds of models that differ in the harness always, the others with -m slow.
 QUICK_KINDS = ("fno_rnn", "pod_deeponet")
-EACH_MODEL = [
-    pytest.param(m, marks=[] if m in (*QUICK_KINDS, "fno_2d") else pytest.mark.slow) for m in small_runs.FIELDS
-]
+EACH_MODEL = [pytest.param(m, marks=[] if m in QUICK_KINDS else pytest.mark.slow) for m in small_runs.FIELDS]
 
 
 @pytest.mark.parametrize("model", EACH_MODEL)
@@ -180,6 +178,7 @@ def test_errors_between_times_are_there_for_models_that_have_them(finished, mode
     assert ("certified_lipschitz" in scores) == (model in ("ctfno", "ctfno_steps"))
 
 
+@pytest.mark.slow
 def test_errors_at_and_between_times_are_in_the_same_deviations(finished):
     scores = finished("ablation_features")[1]["metrics"]  # with statistics shared by inputs and outputs
     at, between = (scores[f"rmse{where}"] / scores[f"rmse_in_deviations{where}"] for where in ("", "_between_times"))
@@ -215,6 +214,7 @@ def test_the_prediction_program_refuses_them_in_one_line(finished, tmp_path):
     assert not (tmp_path / "u.npz").exists()
 
 
+@pytest.mark.slow
 def test_the_prediction_program_answers_with_ctfno(finished, tmp_path):
     done = _query(finished("ctfno")[0], tmp_path)
     assert done.returncode == 0, done.stderr
@@ -278,6 +278,7 @@ def _check_frame(predictor, flow_file):
             refused()
 
 
+@pytest.mark.slow
 def test_a_run_reads_a_file_of_pdebench_and_reports_channel_by_channel(
     training_flags, flow_file, tmp_path, monkeypatch, capsys
 ):

@@ -12,7 +12,7 @@ from ctfno_jax.models.ctfno import CTFNO
 from experiments import obvious, timing
 
 
-@pytest.mark.parametrize("coordinates", [False, True])
+@pytest.mark.parametrize("coordinates", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_obvious_network_is_the_same_function(coordinates):
     model = CTFNO(
         out_channels=2, width=8, modes=(5,), depth=3, heads=2, time_width=6, time_features=4, time_scale=7.0,

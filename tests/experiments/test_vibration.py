@@ -358,7 +358,10 @@ def test_a_missing_record_is_told_before_any_folder_is_made(run, tmp_path, monke
         (["--stability_rule=diagonal"], "stability_rule must be one of rows, rows_and_columns"),
         (["--stability_bound=none", "--stability_rule=rows_and_columns"], "needs a stability_bound, got None"),
         (["--model=hbnode", "--stability_bound=1"], "model hbnode has no field stability_bound; remove"),
-        (["--model=hbnode", "--stability_bound=auto"], "model hbnode has no stability_bound to choose"),
+        (
+            ["--model=hbnode", "--stability_bound=auto"],
+            "model hbnode has no field stability_bound; remove --stability_bound",
+        ),
         (["--num_seeds=2", "--workdir=some"], "--workdir is the folder of one run; leave it out, or --num_seeds"),
         (["--results_dir={}", "--steps=100"], "rows in --results_dir are of presets as they are, but for the bound"),
         (["--results_dir={}", "--stability_bound=auto"], "remove --stability_bound=auto"),

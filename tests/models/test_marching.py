@@ -98,6 +98,7 @@ def test_a_rollout_goes_from_time_to_time():
     np.testing.assert_allclose(u, np.concatenate([first, second], axis=1), atol=ATOL)
 
 
+@pytest.mark.slow
 def test_derivatives_reach_every_parameter_through_all_steps():
     u0 = small_ctfno.state(3, 10, 2)
     model = _model()

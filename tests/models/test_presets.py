@@ -133,6 +133,7 @@ def _latent_case(num_classes=0):
     return model, model.init(jax.random.key(0), *inputs), inputs
 
 
+@pytest.mark.slow
 def test_latent_prediction_without_a_key_is_deterministic_and_from_the_mean():
     model, params, inputs = _latent_case()
     first, second = model.apply(params, *inputs), model.apply(params, *inputs)

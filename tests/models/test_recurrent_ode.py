@@ -184,6 +184,7 @@ def test_the_last_step_ends_where_the_gap_does():
     np.testing.assert_allclose(u, _by_hand(variables, flow, _observed(), TIMES)[0], rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_adaptive_steps_agree_with_constant_ones():
     variables, flow = _linear_case(HEAVY)
     adaptive = HBNODE(**SIZES, solver="dopri5", stepping="adaptive", rtol=1e-5, atol=1e-6)
