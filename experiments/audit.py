@@ -44,6 +44,8 @@ def main() -> None:
     if is_series(config):
         raise ValueError(f"{workdir} is a run on series ({config.dataset.dataset}); the audit is for fields")
     data_file = registry.find_data_file(config.dataset.dataset, FLAGS.data_dir) if config.dataset.data_file else None
+    if FLAGS.data_dir and data_file is None:
+        print(f"note: {config.dataset.dataset} is generated; nothing is read from --data_dir")
     data = field_run.load(config, data_file)
     result = audit_run(predictor, data.test.select(slice(FLAGS.num_samples)))
     files.make_directory(output.parent)

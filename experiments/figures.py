@@ -116,5 +116,10 @@ if __name__ == "__main__":
     flags.DEFINE_string("output_dir", "results/figures", "where to write")
     flags.DEFINE_integer("sample", 0, "test trajectory that is drawn")
     flags.DEFINE_float("noise", 0.1, "standard deviation of the noise on observations", lower_bound=0.0)
-    flags.DEFINE_enum("preset", "default", common.PRESETS, "rows of this preset")
+    flags.DEFINE_enum(
+        "preset",
+        "default",
+        common.PRESETS,
+        "rows in error_over_time; figures on M are of the paper preset",
+    )
     common.run_program(main)

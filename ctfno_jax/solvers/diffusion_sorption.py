@@ -19,6 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+# PDEBench's constants.
+DIFFUSION, POROSITY, BULK_DENSITY, FREUNDLICH_K, FREUNDLICH_EXPONENT = 5e-4, 0.29, 2880.0, 3.5e-4, 0.874
+
 _LEFT_VALUE = 1.0
 _OFFSET = 1e-6  # keeps R finite at u = 0
 
@@ -169,11 +172,11 @@ def solve(
     initial: Float[np.ndarray, "batch x"],
     times: Float[np.ndarray, " time"],
     *,
-    diffusion: float = 5e-4,
-    porosity: float = 0.29,
-    bulk_density: float = 2880.0,
-    freundlich_k: float = 3.5e-4,
-    freundlich_exponent: float = 0.874,
+    diffusion: float = DIFFUSION,
+    porosity: float = POROSITY,
+    bulk_density: float = BULK_DENSITY,
+    freundlich_k: float = FREUNDLICH_K,
+    freundlich_exponent: float = FREUNDLICH_EXPONENT,
     steps_per_decade: int = 20,
     refinement: int = 1,
 ) -> Float[np.ndarray, "batch time x"]:
@@ -217,11 +220,11 @@ def solve(
 def rate(
     u: Float[np.ndarray, "*lead x"],
     *,
-    diffusion: float = 5e-4,
-    porosity: float = 0.29,
-    bulk_density: float = 2880.0,
-    freundlich_k: float = 3.5e-4,
-    freundlich_exponent: float = 0.874,
+    diffusion: float = DIFFUSION,
+    porosity: float = POROSITY,
+    bulk_density: float = BULK_DENSITY,
+    freundlich_k: float = FREUNDLICH_K,
+    freundlich_exponent: float = FREUNDLICH_EXPONENT,
 ) -> Float[np.ndarray, "*lead x"]:
     """The time derivative of a state that is not negative, ``D u_xx / R(u)``, by the differences of :func:`solve`."""
     num_points = u.shape[-1]
