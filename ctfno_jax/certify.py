@@ -86,6 +86,8 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
             f"a network that rounds to {model.pointwise_dtype} has no Lipschitz constant; "
             "certify model.clone(pointwise_dtype='float32')"
         )
+    if model.start == "sound":
+        raise ValueError("how sound goes on depends on the viscosity in u0: start='sound' has no certificate")
     times = jnp.atleast_1d(jnp.asarray(times, jnp.float32))
     if times.ndim != 1:
         raise ValueError(f"times must have shape (time,), got {times.shape}")

@@ -58,13 +58,14 @@ class TrainConfig:
     steps: int = 4000
     batch_size: int = 20  # trajectories per step, over all devices
     times_per_step: int = 5  # random query times per step; 0 for all of them
-    train_grid: int = 256  # points per space axis in training, a divisor of the data's; 0 for all
+    train_grid: int = 256  # points per space axis in training, a divisor of the data's, or 0 for all; labels of states
     train_times: int = 0  # query times in training, a divisor of the data's, for fno_2d only; 0 for all
     loss: str = "mse"  # mse, rmse, relative_l2
     sign_flips: bool = False  # u -> -u with probability 1/2, for equations with that symmetry
     reflections: bool = False  # x -> -x with probability 1/2, for equations with that symmetry
     translations: bool = False  # random shifts of periodic fields; models without coordinates need none
     random_starts: float = 0.0  # probability of a step that starts from a later frame of its trajectories
+    random_splits: float = 0.0  # part of the windows of a horizon with steps of random lengths, compared at the end
     window: int = 0  # steps that a model that steps is rolled out over in training; 0 for the whole trajectory
     frame: str = ""  # learn in a frame of each sample's own, see FRAMES; all but aligned are for flows
     shared_normalization: bool = False  # one set of statistics for initial states and solutions
@@ -101,7 +102,7 @@ class ExperimentConfig:
         return cls.from_json(Path(path).read_text())
 
 
-FRAMES = ("", "aligned", "comoving", "particles", "aligned_particles", "acoustic")
+FRAMES = ("", "aligned", "comoving", "particles", "aligned_particles", "acoustic", "states")
 SECTIONS = ("dataset", "model", "optimizer", "train")
 
 
@@ -169,12 +170,9 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
         raise ConfigError(f"final_fraction must be in [0, 1], got {optimizer.final_fraction}")
     if not 0 < optimizer.decay_factor <= 1:
         raise ConfigError(f"decay_factor must be in (0, 1], got {optimizer.decay_factor}")
-    if not 0 <= train.random_starts <= 1:
-        raise ConfigError(f"random_starts must be in [0, 1], got {train.random_starts}")
-    if (train.random_starts or train.window) and not train.shared_normalization:
-        raise ConfigError("random_starts and window make initial states of solutions; they need shared_normalization")
-    if train.random_starts and not (train.window or train.times_per_step):
-        raise ConfigError("random_starts needs times_per_step of at least 1, or a window and a model with a horizon")
+    for name in ("random_starts", "random_splits"):
+        if not 0 <= getattr(train, name) <= 1:
+            raise ConfigError(f"{name} must be in [0, 1], got {getattr(train, name)}")
     if train.frame not in FRAMES:
         raise ConfigError(f"unknown frame {train.frame!r}; known are {', '.join(FRAMES[1:])}, and '' for none")
     if train.frame.startswith("aligned") and (
@@ -190,6 +188,16 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
         raise ConfigError(
             f"in the {train.frame} frame solutions are no initial states: no window, random_starts or shared statistics"
         )
+    if train.frame == "states" and (not train.window or train.shared_normalization or train.train_grid < 8):
+        raise ConfigError(
+            "the frame of states is for models that make steps, in units of its own and on train_grid labels: set "
+            f"window and a train_grid of 8 or more, not shared_normalization; got window={train.window}, train_grid="
+            f"{train.train_grid}, shared_normalization={train.shared_normalization}"
+        )
+    if (train.random_starts or train.window) and not (train.shared_normalization or train.frame == "states"):
+        raise ConfigError("random_starts and window make initial states of solutions; they need shared_normalization")
+    if train.random_starts and not (train.window or train.times_per_step):
+        raise ConfigError("random_starts needs times_per_step of at least 1, or a window and a model with a horizon")
     if data.num_validation >= data.num_train:
         raise ConfigError(
             f"num_validation={data.num_validation} trajectories are held out of num_train={data.num_train}; "

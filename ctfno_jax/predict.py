@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from ctfno_jax.certify import certify
 from ctfno_jax.config import ExperimentConfig, from_dict
-from ctfno_jax.data import equations, registry
+from ctfno_jax.data import equations, frames, registry
 from ctfno_jax.data.alignment import Aligned
 from ctfno_jax.data.frames import FlowFrame, Frame
 from ctfno_jax.data.normalization import Normalization
@@ -75,13 +75,14 @@ class Predictor:
         problem = unanswerable(self.model, times)
         if problem is not None:
             raise ValueError(problem)
+        apply_fn = self._apply_for(reaching(self.model, times))
         a = self.normalization.inputs.normalize(u0).astype(np.float32)
         # Models on a grid of times compute all of them, whatever is asked.
         num_times = max(times.shape[-1], getattr(self.model, "num_times", 0))
         per_sample = num_times * int(np.prod(u0.shape[1:-1]))
         size = min(len(a), max(1, _POINTS_PER_CALL // per_sample))
         chunks = [
-            np.asarray(self._apply(self.params, a[i : i + size], times if times.ndim == 1 else times[i : i + size]))
+            np.asarray(apply_fn(self.params, a[i : i + size], times if times.ndim == 1 else times[i : i + size]))
             for i in range(0, len(a), size)
         ]
         return self.normalization.outputs.denormalize(np.concatenate(chunks))
@@ -105,8 +106,15 @@ class Predictor:
             raise ValueError(f"a run in the {self.config.train.frame} frame has no {what}: the frame depends on u0")
 
     @functools.cached_property
-    def _apply(self):
-        return jax.jit(self.model.apply)
+    def _compiled(self) -> dict[int, Any]:
+        return {}
+
+    def _apply_for(self, model: nn.Module) -> Any:
+        """The model compiled, once for every number of steps that it makes."""
+        steps = getattr(model, "max_steps", 0)
+        if steps not in self._compiled:
+            self._compiled[steps] = jax.jit(model.apply)
+        return self._compiled[steps]
 
     def _check_states(self, u0: Any) -> np.ndarray:
         u0 = np.asarray(u0)
@@ -121,9 +129,15 @@ class Predictor:
         return u0
 
 
+def reaching(model: nn.Module, times: np.ndarray) -> nn.Module:
+    """The model with as many steps as the times need, if it makes any."""
+    with_steps = getattr(model, "reaching", None)
+    return model if with_steps is None else with_steps(np.asarray(times))
+
+
 def unanswerable(model: nn.Module, times: np.ndarray) -> str | None:
     """Why the model has no answer at some of the times; None if it has. Some live on the time grid of their data."""
-    answerable = getattr(model, "answerable", None)
+    answerable = getattr(reaching(model, times), "answerable", None)
     return None if answerable is None else answerable(np.asarray(times))
 
 
@@ -146,10 +160,12 @@ def frame_of(config: ExperimentConfig) -> Frame | None:
     odd = equation.reflection is not None and equation.reflection[0] < 0
     if config.train.frame == "aligned":
         return Aligned(odd=odd)
-    law = str(config.dataset.data_options.get("viscous_law", "kinematic"))
-    if config.train.frame == "aligned_particles":
-        return Aligned(FlowFrame("particles", equation.length, law), odd)
-    return FlowFrame(config.train.frame, equation.length, law)
+    kind = config.train.frame.removeprefix("aligned_")
+    settings = equations.friction(config.dataset.data_options)
+    if kind == "states":
+        settings["num_labels"] = config.train.train_grid
+    flow_frame = FlowFrame(kind, equation.length, **settings)
+    return flow_frame if kind == config.train.frame else Aligned(flow_frame, odd)
 
 
 def describe_run(
@@ -167,7 +183,14 @@ def describe_run(
         "in_channels": u0_shape[-1],
         "state_channels": state_channels,
         "final_time": float(times.max()),
+        "frame_version": frame_version(config),
     }
+
+
+def frame_version(config: ExperimentConfig) -> int | None:
+    """Which form of the frames on particles a run is in; None for runs on the grid."""
+    frame = config.train.frame
+    return frames.VERSION if frame.removeprefix("aligned_") in ("particles", "acoustic", "states") else None
 
 
 def load_predictor(workdir: str | Path) -> Predictor:
@@ -187,6 +210,11 @@ def predictor_from_checkpoint(best: checkpoint.Checkpoint) -> Predictor:
     """A predictor from one checkpoint."""
     description = best.description
     config = from_dict(ExperimentConfig, description["config"])
+    if description.get("frame_version") != frame_version(config):
+        raise checkpoint.CheckpointError(
+            f"the run was trained in an older form of the {config.train.frame} frame, which is not known any more; "
+            "train it again"
+        )
     model = model_of(config)
     u0 = jax.ShapeDtypeStruct((1, *description["grid"], description["in_channels"]), jnp.float32)
     like = jax.eval_shape(model.init, jax.random.key(0), u0, jax.ShapeDtypeStruct((1,), jnp.float32))

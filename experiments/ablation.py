@@ -1,6 +1,7 @@
 """Where time enters: ``python -m experiments.ablation --dataset=heat`` trains the three ablations of CTFNO in turn.
 
-The settings are those of CTFNO in ``experiments.pde``, whose row stands beside theirs in the table.
+The settings are those of CTFNO in ``experiments.pde`` where it answers at once (``ctfno`` on heat, ``ctfno_at_once`` on
+Burgers), whose row stands beside theirs in the table.
 """
 
 import functools

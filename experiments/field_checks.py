@@ -6,7 +6,7 @@ import numpy as np
 
 from ctfno_jax import predict
 from ctfno_jax.config import ConfigError, ExperimentConfig
-from ctfno_jax.data import equations
+from ctfno_jax.data import equations, frames
 from ctfno_jax.training import objectives, optimizers
 
 
@@ -19,9 +19,10 @@ def check_settings(config: ExperimentConfig, model: Any) -> None:
     _check_steps(config, model)
     if train.train_times and not hasattr(model, "resampled"):
         raise ConfigError(f"train_times is for fno_2d; {name} reads single times, see times_per_step")
-    if train.frame == "acoustic" and not _answers_any_time(model):
+    if train.frame in ("acoustic", "states") and not _answers_any_time(model):
         raise ConfigError(
-            f"in the acoustic frame every flow has times of its own, which {name} cannot answer; use frame=particles"
+            f"in the {train.frame} frame every flow has times of its own, which {name} cannot answer; use "
+            f"frame={'comoving' if train.window else 'particles'}"
         )
 
 
@@ -37,6 +38,28 @@ def _check_steps(config: ExperimentConfig, model: Any) -> None:
         )
     if train.window and train.random_starts and horizon is None:
         raise ConfigError(f"a window of {name} starts from any frame anyway; remove random_starts")
+    if train.random_splits and (horizon is None or train.window < 2):
+        raise ConfigError(
+            f"random_splits={train.random_splits:g} cuts the steps of a horizon: it needs one, and window of 2 or more"
+        )
+    _check_start(config, model)
+
+
+def _check_start(config: ExperimentConfig, model: Any) -> None:
+    """What a solution starts from must be in the state that the model sees."""
+    start, frame = getattr(model, "start", "free"), config.train.frame
+    if (start == "sound") != (frame == "states"):
+        raise ConfigError(
+            f"start=sound and frame=states go together, got start={start} and frame={frame or 'none'}; "
+            "for answers at once, see --model=ctfno_at_once"
+        )
+    if start == "sound" and model.viscosity_unit != frames.VISCOSITY_UNIT:
+        raise ConfigError(
+            f"the frame of states has viscosity in units of {frames.VISCOSITY_UNIT}, but viscosity_unit="
+            f"{model.viscosity_unit}"
+        )
+    if start == "state" and frame in ("particles", "aligned_particles", "acoustic"):
+        raise ConfigError(f"in the {frame} frame solutions have other channels than states: start=state has no meaning")
 
 
 def check_fit(config: ExperimentConfig, model: Any, data_times: np.ndarray, seen_times: np.ndarray) -> None:
@@ -44,6 +67,20 @@ def check_fit(config: ExperimentConfig, model: Any, data_times: np.ndarray, seen
     _check_counts(config, len(data_times))
     _check_times(model, seen_times)
     _check_window(config, model, data_times)
+    _check_horizon(model, seen_times)
+
+
+def _check_horizon(model: Any, times: np.ndarray) -> None:
+    """A step is trained from one frame of the data to another: most must be less than a horizon apart."""
+    horizon = getattr(model, "horizon", None)
+    if horizon is None:
+        return
+    too_far = float(np.mean(np.atleast_1d(times[..., 0]) > 1.001 * horizon))
+    if too_far > 0.05:
+        raise ConfigError(
+            f"horizon={horizon:g} is shorter than the time between frames, {np.median(times[..., 0]):g}, for "
+            f"{too_far:.0%} of the trajectories: use a longer one, or data at more times"
+        )
 
 
 def _check_symmetries(config: ExperimentConfig, equation: equations.Equation) -> None:

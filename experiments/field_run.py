@@ -40,7 +40,7 @@ def run(
     frame = predict.frame_of(config)
     train = data.train if frame is None else frame.enter(data.train)
     field_checks.check_fit(config, model, data.train.times, train.times)
-    statistics = _statistics(config, equation, train)
+    statistics = _statistics(config, equation, frame, train)
     train_set, training_model = _for_training(config, model, train)
     arrays = sharding.replicate(_to_device(train_set, statistics, _weights(frame, data.train, statistics)), devices)
     optimizer = optimizers.optimizer(config.optimizer, config.train.steps)
@@ -55,7 +55,7 @@ def run(
     )
     # A model that cannot answer on the grid of the test set says so now, not after the training.
     jax.eval_shape(
-        model.apply, state.params, jnp.zeros((1, *data.train.grid, train.u0.shape[-1])), train.select(slice(1)).times
+        model.apply, state.params, jnp.zeros((1, *train.grid, train.u0.shape[-1])), train.select(slice(1)).times
     )
     description = predict.describe_run(config, statistics, arrays.u0.shape, data.train.times, data.train.u0.shape[-1])
     # Only now, with every setting obeyed so far, does the folder become this run's.
@@ -94,9 +94,11 @@ def load(config: ExperimentConfig, data_file: Path | None = None) -> fields.Fiel
 
 
 def _statistics(
-    config: ExperimentConfig, equation: equations.Equation, train: fields.Trajectories
+    config: ExperimentConfig, equation: equations.Equation, frame: Frame | None, train: fields.Trajectories
 ) -> normalization.Normalization:
     """From training data only; channels that a symmetry in use turns round have mean zero."""
+    if frame is not None and frame.for_steps:
+        return normalization.identity(train.u0.shape[-1], train.u.shape[-1])
     odd = [False] * len(equation.channels)
     if config.train.sign_flips:
         odd = [True] * len(odd)
@@ -167,7 +169,7 @@ def _multi_step(config: ExperimentConfig, model: Any, optimizer: Any, parallel: 
     equation = equations.EQUATIONS[config.dataset.dataset]
     sampling = batching.Sampling(
         batch_size=train.batch_size, times_per_step=train.times_per_step, random_starts=train.random_starts,
-        window=train.window, horizon=horizon,
+        window=train.window, horizon=horizon, random_splits=train.random_splits,
         sign_flips=train.sign_flips, translations=train.translations,
         reflection=equation.reflection if train.reflections else None,
     )  # fmt: skip
@@ -190,15 +192,16 @@ def _validator(
 ) -> loop.Evaluate:  # fmt: skip
     """Errors on the validation set as the test set will be judged: outside of any frame, but on the training grid.
 
-    That also coarsens the frame itself, by the same little at every look.
+    That also coarsens the frame itself, by the same little at every look, unless it has a grid of its own.
     """
-    apply_fn = jax.jit(model.apply)
-    flows = _coarse(data.validation, config.train.train_grid)
+    own_grid = frame is not None and frame.for_steps
+    flows = data.validation if own_grid else _coarse(data.validation, config.train.train_grid)
     u0, times = flows.u0, flows.times
     placement = None
     if frame is not None:
         placement = frame.place(u0)
         u0, times = placement.state, frame.enter_times(times, placement)
+    apply_fn = jax.jit(predict.reaching(model, times).apply)
     u0, times = jnp.asarray(statistics.inputs.normalize(u0)), jnp.asarray(times)
     # In units of the deviation, so that every channel counts alike; with one channel, in the channel's own.
     deviation = np.asarray(normalization.channel_statistics(data.train.u).std, np.float32)

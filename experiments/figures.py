@@ -62,7 +62,7 @@ def error_over_time(results: Path, preset: str) -> suite.Figure | None:
     rows = tables.read_rows(results / "pde", preset)
     curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
     for dataset in presets.PROBLEMS:
-        for model in (m for m in (*presets.SURROGATES, *presets.STEPPING) if m in presets.cells(dataset)):
+        for model in (m for m in (*presets.SURROGATES, presets.AT_ONCE) if m in presets.cells(dataset)):
             found = [r["metrics"] for r in tables.cell(rows, dataset, model)]
             found = [m for m in found if "rmse_in_deviations_over_time" in m]
             if not found:

@@ -11,6 +11,6 @@ def main() -> None:
 if __name__ == "__main__":
     common.define_training_flags(
         tuple(presets.PROBLEMS),
-        (*presets.SURROGATES, *presets.STEPPING, *presets.ABLATIONS, "neural_flow", "neural_laplace"),
+        (*presets.SURROGATES, presets.AT_ONCE, *presets.ABLATIONS, "neural_flow", "neural_laplace"),
     )
     common.run_program(main)

@@ -74,5 +74,7 @@ def restore(
     there, here = (from_dict(ExperimentConfig, d["config"]).to_json() for d in (last.description, description))
     if there != here:
         raise ConfigError("the checkpoints in the workdir are of another config than its config.json")
+    if last.description.get("frame_version") != description.get("frame_version"):
+        raise ConfigError("the run began in an older form of its frame; choose another --workdir and begin again")
     restored = jax.tree.map(jnp.asarray, checkpoint.unflatten(last.arrays, state))
     return restored, float(last.description["train_seconds"])

@@ -278,12 +278,12 @@ def main() -> None:
         return
     if FLAGS.table == "pde":
         datasets = tuple(presets.PROBLEMS)
-        models = (*presets.SURROGATES, *presets.STEPPING)
+        models = (*presets.SURROGATES, presets.AT_ONCE)
         print(overview(rows, datasets, models, FLAGS.format) + "\n")
         print(error_table(rows, datasets, models, FLAGS.format))
         return
     rows += read_rows(results / "ablation", FLAGS.preset)
-    print(error_table(rows, ("heat", "burgers"), ("ctfno", *presets.ABLATIONS), FLAGS.format))
+    print(error_table(rows, ("heat", "burgers"), ("ctfno", presets.AT_ONCE, *presets.ABLATIONS), FLAGS.format))
 
 
 if __name__ == "__main__":

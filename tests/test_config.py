@@ -187,3 +187,11 @@ def test_the_aligned_frame_keeps_waves_at_the_origin(tiny_config, change):
 def test_an_unknown_frame_lists_the_known_ones(tiny_config):
     with pytest.raises(ConfigError, match="unknown frame 'moving'; known are aligned, comoving, particles, aligned_"):
         config_lib.replace_fields(tiny_config, {"frame": "moving"})
+
+
+def test_the_frame_of_states_is_for_steps_on_labels(tiny_config):
+    states = {"frame": "states", "window": 2, "random_starts": 0.5, "times_per_step": 0, "train_grid": 32}
+    assert config_lib.replace_fields(tiny_config, states).train.frame == "states"
+    for change in ({"window": 0, "random_starts": 0.0}, {"shared_normalization": True}, {"train_grid": 0}):
+        with pytest.raises(ConfigError, match="the frame of states is for models that make steps"):
+            config_lib.replace_fields(tiny_config, {**states, **change})

@@ -16,9 +16,15 @@ def _frame(dataset: str, frame: str, **options):
 
 @pytest.mark.parametrize("kind", ["comoving", "particles", "acoustic"])
 @pytest.mark.parametrize("law", ["kinematic", "dynamic"])
-def test_frames_of_flows_have_the_domain_and_the_viscous_law_of_the_data(kind, law):
+def test_frames_of_flows_have_the_domain_and_the_friction_of_the_data(kind, law):
     assert _frame("navier_stokes", kind, viscous_law=law) == FlowFrame(kind, 2.0, law)
     assert _frame("navier_stokes", kind) == FlowFrame(kind, 2.0, "kinematic")
+    assert _frame("navier_stokes", kind, eta=0.3, zeta=0.02) == FlowFrame(kind, 2.0, viscosity=4 / 3 * 0.3 + 0.02)
+
+
+def test_states_are_on_the_labels_of_the_training():
+    config = ExperimentConfig(dataset=DatasetConfig("navier_stokes"), train=TrainConfig(frame="states", train_grid=64))
+    assert predict.frame_of(config) == FlowFrame("states", 2.0, num_labels=64)
 
 
 def test_fields_are_aligned_as_their_reflection_wants_it():

@@ -35,6 +35,11 @@ class Aligned:
     inner: Frame | None = None
     odd: bool = False
 
+    @property
+    def for_steps(self) -> bool:
+        """Never: the first wave of a later state is elsewhere."""
+        return False
+
     def place(self, u0: Float[np.ndarray, "batch x channels"]) -> Placement:
         """The placement of each field, from the first channel of its state at time zero."""
         inner = None if self.inner is None else self.inner.place(u0)

@@ -47,6 +47,8 @@ class Sampling:
         times of a trajectory must be multiples of the first. ``random_starts`` is then the part of trajectories that
         start from a random frame instead of the initial state. Channels of the initial state that the solution does
         not have are those of every frame.
+      random_splits: with a horizon, the part of trajectories whose steps are of random lengths instead and end at a
+        frame only together: steps between frames have few lengths, and any may be asked for. Only the end is compared.
       sign_flips: multiply a random half of the trajectories by -1.
       translations: move every trajectory round the periodic domain by its own random number of points.
       reflection: sign of each channel under x -> -x, applied to a random half of the trajectories; None for none.
@@ -57,6 +59,7 @@ class Sampling:
     random_starts: float = 0.0
     window: int = 0
     horizon: float | None = None
+    random_splits: float = 0.0
     sign_flips: bool = False
     translations: bool = False
     reflection: tuple[float, ...] | None = None
@@ -107,6 +110,10 @@ def sample(
     if sampling.window and sampling.horizon is not None:
         starts, strides = _strides(start_key, data, whole_index, sampling)
         batch = _strided_window(data, index, mine(starts), mine(strides), sampling.window)
+        if sampling.random_splits:
+            split_key = jax.random.fold_in(start_key, 1)
+            split, *path = _random_splits(split_key, data, whole_index, sampling)
+            batch = _either(mine(split), _split_path(data, index, *map(mine, path)), batch)
     elif sampling.window:
         starts = _window_starts(start_key, data, sampling)
         batch = _window(data, index, mine(starts), sampling.window)
@@ -125,7 +132,8 @@ def sample(
         batch = _reflect(batch, flips, sampling.reflection)
     if data.weight is not None:
         weight = data.weight[index]
-        batch = batch._replace(weight=weight.reshape(local, *[1] * (batch.target.ndim - 2), weight.shape[-1]))
+        weight = weight.reshape(local, *[1] * (batch.target.ndim - 2), weight.shape[-1])
+        batch = batch._replace(weight=weight if batch.weight is None else weight * batch.weight)
     return batch
 
 
@@ -183,14 +191,60 @@ def _strides(
 
 def _strided_window(data: FieldArrays, index: Array, starts: Array, strides: Array, window: int) -> Batch:
     steps = strides[:, None] * jnp.arange(1, window + 1)
-    initial = data.u0[index]
-    later = jnp.concatenate(
-        [data.u[index, jnp.maximum(starts - 1, 0)], initial[..., data.u.shape[-1] :]], axis=-1
-    )  # fmt: skip
-    is_first = (starts == 0).reshape(-1, *[1] * (later.ndim - 1))
     first = jnp.broadcast_to(data.times[..., 0], data.u0.shape[:1])[index]
     target = data.u[index[:, None], starts[:, None] + steps - 1]
-    return Batch(jnp.where(is_first, initial, later), steps * first[:, None], target)
+    return Batch(_frame(data, index, starts), steps * first[:, None], target)
+
+
+def _frame(data: FieldArrays, index: Array, frames: Array) -> Array:
+    """Frame 0 is the initial state, frame i the solution at the i-th time, with the channels that do not change."""
+    initial = data.u0[index]
+    solution = data.u[index, jnp.maximum(frames - 1, 0)]
+    later = jnp.concatenate([solution, initial[..., data.u.shape[-1] :]], axis=-1)
+    return jnp.where((frames == 0).reshape(-1, *[1] * (later.ndim - 1)), initial, later)
+
+
+def _random_splits(
+    key: Key, data: FieldArrays, index: Int[Array, " batch"], sampling: Sampling
+) -> tuple[Array, Int[Array, " batch"], Int[Array, " batch"], Float[Array, "batch window"]]:
+    """Which trajectories are split; the frame that each starts from, the one that it ends at, and when its steps end.
+
+    Steps are of random lengths, none of them longer than a horizon.
+    """
+    assert sampling.horizon is not None
+    num_times, window = data.times.shape[-1], sampling.window
+    first = jnp.broadcast_to(data.times[..., 0], data.u0.shape[:1])[index]
+    split_key, stride_key, frame_key, later_key, cut_key = jax.random.split(key, 5)
+    longest = jnp.clip(jnp.floor(window * sampling.horizon / first).astype(jnp.int32), 1, num_times)
+    strides = jax.random.randint(stride_key, index.shape, 1, longest + 1)
+    frames = jax.random.randint(frame_key, index.shape, 0, num_times - strides + 1)
+    starts = jnp.where(jax.random.bernoulli(later_key, sampling.random_starts, index.shape), frames, 0)
+    whole = strides * first
+    # Equal steps, each a part of which goes to another: between nothing and a horizon, or what is left of one.
+    equal = (whole / window)[:, None]
+    room = jnp.minimum(equal, jnp.maximum(sampling.horizon - equal, 0.0))
+    shares = jax.random.uniform(cut_key, (len(index), window), first.dtype, -1.0, 1.0)
+    lengths = equal + room * (shares - jnp.roll(shares, 1, axis=1)) / 2
+    split = jax.random.bernoulli(split_key, sampling.random_splits, index.shape)
+    return split, starts, starts + strides, jnp.cumsum(lengths, axis=1)
+
+
+def _split_path(data: FieldArrays, index: Array, starts: Array, ends: Array, times: Array) -> Batch:
+    """From one frame to another; of the steps between, which end at no frame, nothing is asked."""
+    window = times.shape[1]
+    target = jnp.repeat(data.u[index, ends - 1][:, None], window, axis=1)
+    last = (jnp.arange(window) == window - 1).astype(target.dtype)
+    # Squared, a weight of the end alone counts as much as all would.
+    weight = (last * jnp.sqrt(float(window))).reshape(1, window, *[1] * (target.ndim - 2))
+    return Batch(_frame(data, index, starts), times, target, jnp.broadcast_to(weight, (len(index), *weight.shape[1:])))
+
+
+def _either(first: Array, one: Batch, other: Batch) -> Batch:
+    """Trajectories of one batch where ``first`` holds, those of another elsewhere."""
+    ones = jnp.ones((*other.times.shape, *[1] * (other.target.ndim - 2)), other.target.dtype)
+    other = other._replace(weight=ones)
+    choose = lambda a, b: jnp.where(first.reshape(-1, *[1] * (a.ndim - 1)), a, b)  # noqa: E731
+    return jax.tree.map(choose, one, other)
 
 
 def _multiply(batch: Batch, factors: Float[Array, "batch channels"]) -> Batch:

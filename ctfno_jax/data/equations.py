@@ -7,7 +7,8 @@ between the times of the data is measured, and ``refinement``, which divides the
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -157,6 +158,13 @@ def navier_stokes_trajectories(
     if refinement > 1:
         u0, u = (navier_stokes.average_cells(fields, refinement) for fields in (u0, u))
     return _trajectories(u0, times, u)
+
+
+def friction(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Law and viscosity ``4/3 eta + zeta`` of the flows that :func:`navier_stokes_trajectories` makes with options."""
+    defaults = navier_stokes_trajectories.__kwdefaults__ or {}
+    law, eta, zeta = (options.get(name, defaults[name]) for name in ("viscous_law", "eta", "zeta"))
+    return {"viscous_law": law, "viscosity": 4 / 3 * eta + zeta}
 
 
 def reaction_trajectories(

@@ -47,6 +47,11 @@ def channel_statistics(u: np.ndarray) -> ChannelStatistics:
     return ChannelStatistics(tuple(map(float, mean)), tuple(map(float, std)))
 
 
+def identity(in_channels: int, out_channels: int) -> Normalization:
+    """For fields that are in units of their own already."""
+    return Normalization(*(ChannelStatistics((0.0,) * n, (1.0,) * n) for n in (in_channels, out_channels)))
+
+
 def fit(train: fields.Trajectories, *, shared: bool = False, centred: tuple[bool, ...] | None = None) -> Normalization:
     """Statistics of the training trajectories.
 

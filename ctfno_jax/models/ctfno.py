@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from ctfno_jax.models import layers, marching
 from ctfno_jax.models.inputs import as_float, check_inputs, input_field
 from ctfno_jax.models.time_chunks import automatic_chunk, over_chunks
-from ctfno_jax.ops import gershgorin, low_pass, time_features
+from ctfno_jax.ops import gershgorin, low_pass, sound, time_features
 from ctfno_jax.ops import time_modulated_fourier as tmf
 from ctfno_jax.types import Complex
 
@@ -20,7 +20,7 @@ from ctfno_jax.types import Complex
 _FOLDED_CHANNELS = 6
 # Steps of a horizon at most, unless said otherwise.
 _MAX_STEPS = 16
-STARTS = ("free", "state")
+STARTS = ("free", "state", "sound")
 
 
 class CTFNO(nn.Module):
@@ -51,12 +51,16 @@ class CTFNO(nn.Module):
       pointwise_dtype: input type of the pointwise products, ``"float32"`` or ``"bfloat16"``; sums are float32. A first
         layer that is folded with the lifting has no such product.
       start: ``"free"``, the network gives the solution; ``"state"``, it gives what is added to the first channels of
-        u0, which the solution then is at time zero.
-      rise_time: with the start at the state, what is added is multiplied by ``t / (t + rise_time)``.
+        u0, which the solution then is at time zero; ``"sound"``, likewise, but the last two channels of the solution
+        are pressure and velocity, and what is added to is how they would go on as weak sound
+        (:mod:`ctfno_jax.ops.sound`, whose units times are in); the last channel of u0 is its viscosity.
+      rise_time: with a start, what is added is multiplied by ``t / (t + rise_time)``.
+      viscosity_unit: with the start as sound, the viscosity where the last channel of u0 is one.
       horizon: later times are reached by composing the operator with itself, in steps of this length; None answers all
         times at once. Further channels of u0 than the solution has do not change. Training makes single steps, see
         :meth:`rollout`.
       max_steps: with a horizon, steps at most: a later time is reached by a last step that is longer than the horizon.
+        All of them are computed whatever is asked; :meth:`reaching` has as many as some times need.
     """
 
     out_channels: int = 1
@@ -81,6 +85,7 @@ class CTFNO(nn.Module):
     pointwise_dtype: str = "float32"
     start: str = "free"
     rise_time: float | None = None
+    viscosity_unit: float | None = None
     horizon: float | None = None
     max_steps: int = _MAX_STEPS
 
@@ -131,9 +136,17 @@ class CTFNO(nn.Module):
             f"{np.max(times):g} was asked for; raise max_steps"
         )
 
+    def reaching(self, times: Float[np.ndarray, "..."]) -> "CTFNO":
+        """The same operator with as many steps as the times need, or up to twice as many: few sizes to compile."""
+        if self.horizon is None:
+            return self
+        steps = math.ceil(float(np.max(times)) / self.horizon - 1e-6)
+        return self.clone(max_steps=2 ** math.ceil(math.log2(max(steps, 1))), parent=None, name=None)
+
     def at_once(self) -> "CTFNO":
         """The same operator, for the same parameters, without composition and without a start."""
-        return self.clone(start="free", rise_time=None, horizon=None, max_steps=_MAX_STEPS, parent=None, name=None)
+        free = {"start": "free", "rise_time": None, "viscosity_unit": None}
+        return self.clone(**free, horizon=None, max_steps=_MAX_STEPS, parent=None, name=None)
 
     def _answer(self, u0: Array, times: Array) -> Array:
         if self.horizon is None or self.is_initializing():
@@ -155,7 +168,17 @@ class CTFNO(nn.Module):
         times = jnp.broadcast_to(times, added.shape[:2])
         rise = times / (times + self.rise_time)
         added = rise.reshape(*times.shape, *[1] * (added.ndim - 2)) * added
-        return u0[:, None, ..., : self.out_channels] + added
+        return self._start(u0, times) + added
+
+    def _start(self, u0: Array, times: Array) -> Array:
+        """What the network adds to, with a time axis."""
+        state = u0[:, None, ..., : self.out_channels]
+        if self.viscosity_unit is None:  # and only then is it not sound
+            return state
+        waves = u0[..., self.out_channels - 2 : self.out_channels]
+        later = sound.propagate(waves, times, self.viscosity_unit * jnp.mean(u0[..., -1], axis=1))
+        others = jnp.broadcast_to(state[..., :-2], (*later.shape[:-1], self.out_channels - 2))
+        return jnp.concatenate([others, later], axis=-1)
 
     def _solve(self, u0: Array, times: Array) -> Array:
         num_space = len(self.modes)
@@ -319,24 +342,41 @@ def check_fields(model: CTFNO) -> None:
 
 def _check_marching(model: CTFNO) -> None:
     if (model.rise_time is None) != (model.start == "free"):
-        told = "needs a rise_time" if model.rise_time is None else "does not read rise_time; leave it out"
-        raise ValueError(f"start={model.start!r} {told}")
-    for name in ("rise_time", "horizon"):
+        raise ValueError(_about_field(model, "rise_time"))
+    if (model.viscosity_unit is None) != (model.start != "sound"):
+        raise ValueError(_about_field(model, "viscosity_unit"))
+    if model.start == "sound" and (len(model.modes) != 1 or model.out_channels < 2):
+        raise ValueError(
+            f"start='sound' is for one space axis, and pressure and velocity among the channels; got modes "
+            f"{tuple(model.modes)} and out_channels={model.out_channels}"
+        )
+    for name in ("rise_time", "viscosity_unit", "horizon"):
         value = getattr(model, name)
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite, or None, got {value}")
     if model.max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {model.max_steps}")
     if model.horizon is None and model.max_steps != _MAX_STEPS:
-        raise ValueError(f"max_steps={model.max_steps} needs a horizon, got None")
+        raise ValueError(
+            f"max_steps={model.max_steps} needs a horizon, got None; without one, leave it at {_MAX_STEPS}"
+        )
+
+
+def _about_field(model: CTFNO, name: str) -> str:
+    missing = getattr(model, name) is None
+    return f"start={model.start!r} " + (
+        f"needs a {name}" if missing else f"does not read {name}; leave it out, at None"
+    )
 
 
 def check_start(model: CTFNO, channels: int) -> None:
     """Raises ValueError for states that a solution cannot start from, or go on from."""
-    if (model.start == "state" or model.horizon is not None) and channels < model.out_channels:
+    needed = model.out_channels + (model.start == "sound")
+    if (model.start != "free" or model.horizon is not None) and channels < needed:
+        viscosity = " and the viscosity" if model.start == "sound" else ""
         raise ValueError(
             f"u0 has {channels} channels, but start={model.start!r} with horizon={model.horizon} needs those of the "
-            f"solution, {model.out_channels}"
+            f"solution{viscosity}, {needed}"
         )
 
 

@@ -19,7 +19,7 @@ from ctfno_jax.models.recurrent_ode import GHBNODE, HBNODE, SONODE, RecurrentANO
 
 MODELS: dict[str, type[nn.Module]] = {
     "ctfno": CTFNO,
-    "ctfno_steps": CTFNO,  # a name of its own in tables for CTFNO with a horizon
+    "ctfno_at_once": CTFNO,  # a name of its own in tables, where the default has a horizon
     "fno_rnn": FNORNN,
     "fno_2d": FNO2D,
     "deeponet": DeepONet,

@@ -11,9 +11,10 @@ import dataclasses
 from typing import Any
 
 from ctfno_jax.config import DatasetConfig, ExperimentConfig, ModelConfig, OptimizerConfig, TrainConfig
+from ctfno_jax.data.frames import VISCOSITY_UNIT
 
 SURROGATES = ("ctfno", "fno_rnn", "fno_2d", "deeponet", "pod_deeponet")
-STEPPING = ("ctfno_steps",)  # CTFNO composed with itself; where it is worth it
+AT_ONCE = "ctfno_at_once"  # CTFNO as in the paper, where the default composes it with itself
 DYNAMICAL = ("node", "anode", "neural_flow", "neural_laplace")
 ABLATIONS = ("ablation_input", "ablation_lifted", "ablation_features")
 
@@ -38,6 +39,8 @@ class Problem:
       aligned: DeepONets see periodic fields in one place, or else moved about at random.
       batch: trajectories, and times of each, in one step of the models that read single times.
       flow: learned in a frame of its own, see ``_FRAMES``.
+      composed: CTFNO answers short times and is composed with itself for longer ones: what a nonlinear equation does in
+        a short time is simpler, and every part of a trajectory is an example of it.
     """
 
     data: DatasetConfig
@@ -53,6 +56,7 @@ class Problem:
     aligned: bool = True
     batch: tuple[int, int] = (20, 5)
     flow: bool = False
+    composed: bool = False
 
     @property
     def frames_per_unit(self) -> float:
@@ -74,7 +78,7 @@ PROBLEMS = {
         pod=("snapshots", 64),
         aligned=False,
     ),
-    "burgers": Problem(DatasetConfig("burgers"), 1, 200, 1.0, True, {"reflections": True}),
+    "burgers": Problem(DatasetConfig("burgers"), 1, 200, 1.0, True, {"reflections": True}, composed=True),
     "diffusion_sorption": Problem(
         DatasetConfig("diffusion_sorption"), 1, 50, 500.0, False, {}, train_grid=0, pod=("space_time", 7), batch=(10, 3)
     ),
@@ -90,10 +94,12 @@ PROBLEMS = {
         depth=3,
         pod=("space_time", 64),
         flow=True,
+        composed=True,
     ),
 }
 
-# Steps of the default preset, to fill the budget of each equation on two CPU cores; ablations take CTFNO's.
+# Steps of the default preset, to fill the budget of each equation on two CPU cores; ablations take those of CTFNO where
+# it answers at once.
 _STEPS: dict[str, dict[str, int]] = {
     "heat": {
         "ctfno": 4000, "fno_rnn": 1000, "fno_2d": 900, "deeponet": 2500, "pod_deeponet": 12000, "neural_flow": 500,
@@ -103,16 +109,19 @@ _STEPS: dict[str, dict[str, int]] = {
         "ctfno": 6000, "fno_2d": 1500, "node": 3500, "anode": 3000, "neural_flow": 3000, "neural_laplace": 4000,
     },
     "burgers": {
-        "ctfno": 4500, "ctfno_steps": 3500, "fno_rnn": 1300, "fno_2d": 800, "deeponet": 2300, "pod_deeponet": 24000,
+        "ctfno": 3500, AT_ONCE: 4500, "fno_rnn": 1300, "fno_2d": 800, "deeponet": 2300, "pod_deeponet": 24000,
     },
     "diffusion_sorption": {"ctfno": 4500, "fno_rnn": 1000, "fno_2d": 800, "deeponet": 3600, "pod_deeponet": 27000},
-    "navier_stokes": {"ctfno": 7000, "fno_rnn": 2400, "fno_2d": 2000, "deeponet": 4000, "pod_deeponet": 22000},
+    "navier_stokes": {
+        "ctfno": 6000, AT_ONCE: 7000, "fno_rnn": 2400, "fno_2d": 2000, "deeponet": 4000, "pod_deeponet": 22000,
+    },
 }  # fmt: skip
 
 # Frames of flows (ctfno_jax.data.frames). CTFNO takes times of its own for every flow; so could DeepONet, but its trunk
 # would have to be evaluated for every flow anew. A rollout feeds solutions back, and must stay on the grid.
 _FRAMES = {
-    "ctfno": "acoustic",
+    "ctfno": "states",
+    AT_ONCE: "acoustic",
     "fno_rnn": "comoving",
     "fno_2d": "particles",
     "deeponet": "aligned_particles",
@@ -132,15 +141,22 @@ def _operator_fields(problem: Problem) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _ctfno(problem: Problem) -> dict[str, Any]:
+def _ctfno_at_once(problem: Problem) -> dict[str, Any]:
     padding = {} if problem.periodic else {"padding": 0.125}
     return {**_operator_fields(problem), **padding, "heads": 4, "time_width": 512}
 
 
-def _ctfno_steps(problem: Problem) -> dict[str, Any]:
-    """Twenty steps to the last time, each from a state that it only adds to; a frame is a two-hundredth."""
-    horizon = problem.final_time / 20
-    return {**_ctfno(problem), "start": "state", "rise_time": horizon / 10, "horizon": horizon, "max_steps": 20}
+def _ctfno(problem: Problem) -> dict[str, Any]:
+    """At once; or in steps, each from a state that it only adds to: twenty on Burgers, up to fifty of a fast flow."""
+    fields = _ctfno_at_once(problem)
+    if not problem.composed:
+        return fields
+    if problem.flow:
+        # In turns of sound; the fastest flows make about an eighth of one from frame to frame.
+        marching = {"start": "sound", "viscosity_unit": VISCOSITY_UNIT, "horizon": 0.12, "max_steps": 64}
+    else:
+        marching = {"start": "state", "horizon": problem.final_time / 20, "max_steps": 20}
+    return {**fields, **marching, "rise_time": marching["horizon"] / 10}
 
 
 def _ablation(problem: Problem) -> dict[str, Any]:
@@ -204,7 +220,7 @@ def _neural_laplace(problem: Problem) -> dict[str, Any]:
 
 _FIELDS = {
     "ctfno": _ctfno,
-    "ctfno_steps": _ctfno_steps,
+    AT_ONCE: _ctfno_at_once,
     "node": _node,
     "anode": _anode,
     "neural_flow": _dynamical,
@@ -219,9 +235,16 @@ _FIELDS = {
 }
 
 
+def _like(problem: Problem, model: str) -> str:
+    """The model whose training a model shares: ablations are trained as CTFNO is where it answers at once."""
+    if model in ABLATIONS:
+        return AT_ONCE if problem.composed else "ctfno"
+    return model
+
+
 def _train(dataset: str, problem: Problem, model: str) -> TrainConfig:
     """What one step of a model reads, so that it takes a fraction of a second on two CPU cores."""
-    like = "ctfno" if model in ABLATIONS else model
+    like = _like(problem, model)
     batch_size, times_per_step = problem.batch
     train = TrainConfig(
         steps=_STEPS[dataset][like], batch_size=batch_size, times_per_step=times_per_step,
@@ -236,9 +259,14 @@ def _train(dataset: str, problem: Problem, model: str) -> TrainConfig:
         "fno_rnn", "node", "anode", "neural_flow",
     )  # fmt: skip
     train = dataclasses.replace(train, shared_normalization=shared, frame=frame, **problem.augmentation)
-    if like == "ctfno_steps":
-        # As many answers in a step as CTFNO gives, through two steps of each trajectory from any frame.
-        return dataclasses.replace(train, batch_size=50, times_per_step=0, window=2, random_starts=0.9)
+    if like == "ctfno" and problem.composed:
+        # As many answers in a step as at once, through two steps of each trajectory from any frame. The beginning of a
+        # flow is its hardest part.
+        train = dataclasses.replace(train, batch_size=50, times_per_step=0, window=2, random_starts=0.9)
+        if problem.flow:
+            # From frame to frame a fast flow makes most of a step, and would learn steps of no other length.
+            train = dataclasses.replace(train, random_starts=0.6, random_splits=0.5)
+        return train
     if like == "fno_rnn":
         # On the grid and not on particles, steep parts of the density travel.
         return dataclasses.replace(
@@ -265,11 +293,11 @@ def _train(dataset: str, problem: Problem, model: str) -> TrainConfig:
 
 
 def _default(dataset: str, problem: Problem, model: str) -> Settings:
-    # Shallow stacks bear a higher rate than deep ones and rollouts, but not where waves steepen: the loss of
-    # Navier-Stokes rises again in the warm-up then.
+    # Shallow stacks bear a higher rate than deep ones and rollouts, but not where waves steepen: at once, the loss of
+    # Navier-Stokes rises again in the warm-up then. In steps from sound there is less to learn.
     shallow = model == "ctfno" or model in ABLATIONS
     rate = 3e-3 if shallow and dataset in ("heat", "diffusion_sorption") else 1e-3
-    if model == "fno_2d" and problem.flow:
+    if model in ("ctfno", "fno_2d") and problem.flow:
         rate = 2e-3
     return (
         ModelConfig(model, _FIELDS[model](problem)),
@@ -281,7 +309,7 @@ def _default(dataset: str, problem: Problem, model: str) -> Settings:
 # Sizes that any pipeline can be tried with.
 _QUICK_FIELDS: dict[str, dict[str, Any]] = {
     "ctfno": {"width": 32, "modes": [32], "time_width": 128, "time_features": 64},
-    "ctfno_steps": {"width": 32, "modes": [32], "time_width": 128, "time_features": 64},
+    AT_ONCE: {"width": 32, "modes": [32], "time_width": 128, "time_features": 64},
     "fno_rnn": {"width": 16, "modes": [16], "head_width": 32},
     "fno_2d": {"width": 16, "modes": [16, 8], "head_width": 32},
     "deeponet": {"width": 64, "depth": 2, "num_sensors": 256},
@@ -331,8 +359,9 @@ def _paper(dataset: str, problem: Problem, model: str) -> Settings:
     train = TrainConfig(
         steps=epochs * per_epoch, batch_size=batch, times_per_step=0, train_grid=0, loss="relative_l2",
     )  # fmt: skip
-    # One size for all equations but reaction, whose grid bears no more, and no frames.
-    problem = dataclasses.replace(problem, modes=32 if dataset == "reaction" else 64, depth=2, flow=False)
+    # One size for all equations but reaction, whose grid bears no more; no frames, and all times at once.
+    size = {"modes": 32 if dataset == "reaction" else 64, "depth": 2}
+    problem = dataclasses.replace(problem, **size, flow=False, composed=False)
     fields = dict(_FIELDS[model](problem))
     if model == "ctfno":
         fields |= {"coordinates": True, "padding": 1 / 64, "stability_bound": 10.0}
@@ -383,8 +412,10 @@ def pde_config(dataset: str, model: str, preset: str, seed: int, experiment: str
         raise ValueError(f"unknown dataset {dataset!r}; known are {', '.join(problems)}")
     if model not in cells(dataset):
         raise ValueError(f"there is no cell {dataset} with {model}; models are {', '.join(cells(dataset))}")
-    if model in STEPPING and preset == "paper":
-        raise ValueError(f"{model} is not in the paper; presets are quick and default")
+    if model == AT_ONCE and preset == "paper":
+        raise ValueError(
+            f"in the paper CTFNO answers at once: preset=paper is for ctfno, {AT_ONCE} has quick and default"
+        )
     presets = {"quick": _quick, "default": _default, "paper": _paper}
     if preset not in presets:
         raise ValueError(f"unknown preset {preset!r}; known are {', '.join(presets)}")

@@ -367,3 +367,41 @@ def test_strides_do_not_depend_on_the_number_of_shards():
     for name in ("u0", "times", "target"):
         joined = np.concatenate([getattr(part, name) for part in parts], axis=1)
         np.testing.assert_array_equal(joined, getattr(whole, name))
+
+
+# --- steps of random lengths ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_split_steps_end_together_at_a_frame(window):
+    """None is longer than the horizon, they are of many lengths, and only the last of them is compared."""
+    sampling = Sampling(BATCH, window=window, horizon=0.25, random_starts=0.7, random_splits=1.0)
+    batch = _batches(sampling, _with_even_times(0.1))
+    _, _, frames = _strides_and_starts(batch)
+    np.testing.assert_allclose(batch.times[..., -1], 0.1 * frames[..., -1], rtol=1e-5)
+    lengths = np.diff(batch.times, axis=-1, prepend=0.0)
+    assert lengths.min() >= -1e-6
+    assert lengths.max() <= 0.25 + 1e-6
+    assert len(np.unique(np.round(lengths, 4))) > 20
+    counted = np.broadcast_to(np.squeeze(batch.weight, (-1, -2)), lengths.shape)
+    np.testing.assert_allclose(counted, np.broadcast_to(np.eye(window)[-1] * np.sqrt(window), lengths.shape), rtol=1e-6)
+
+
+def test_only_a_part_is_split_and_the_rest_goes_from_frame_to_frame():
+    sampling = Sampling(BATCH, window=2, horizon=0.25, random_starts=0.5, random_splits=0.3)
+    batch = _batches(sampling, _with_even_times(0.1))
+    whole = np.squeeze(batch.weight, (-1, -2))[..., 0] == 1
+    assert np.mean(whole) == pytest.approx(0.7, abs=0.1)
+    _, _, frames = _strides_and_starts(batch)
+    np.testing.assert_allclose(batch.times[whole], 0.1 * frames[whole], rtol=1e-5)
+
+
+def test_weights_of_trajectories_and_of_splits_multiply():
+    data = _with_even_times(0.1)
+    weight = jnp.asarray(np.random.default_rng(0).uniform(1, 2, (NUM_SAMPLES, NUM_CHANNELS)), jnp.float32)
+    sampling = Sampling(BATCH, window=2, horizon=0.25, random_splits=0.5)
+    plain, weighted = (
+        batching.sample(d, jax.random.key(0), jnp.asarray(0), sampling) for d in (data, data._replace(weight=weight))
+    )
+    samples = _places(np.asarray(plain.u0[..., :NUM_CHANNELS]))[0][:, 0, 0]
+    np.testing.assert_allclose(weighted.weight, plain.weight * weight[samples][:, None, None], rtol=1e-6)

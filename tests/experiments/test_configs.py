@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ctfno_jax import config as config_lib
-from ctfno_jax.data import equations
+from ctfno_jax.data import equations, frames
 from ctfno_jax.models import registry
 from ctfno_jax.models.ctfno import num_parameters
 from experiments import common, field_checks
@@ -41,17 +41,34 @@ def test_every_cell_passes_the_rules_and_can_be_built(dataset, model, preset):
 
 
 @pytest.mark.parametrize("preset", ["quick", "default"])
-def test_ctfno_in_steps_passes_the_rules_where_it_has_a_cell(preset):
-    config = pde.pde_config("burgers", "ctfno_steps", preset, 0)
-    module = registry.build_model(config.model.model, **config.model.model_fields)
-    times = _times(pde.PROBLEMS["burgers"])
-    field_checks.check_settings(config_lib.check(config), module)
-    field_checks.check_fit(config, module, times, times)
-    assert module.answerable(times) is None
-    with pytest.raises(ValueError, match="there is no cell heat with ctfno_steps"):
-        pde.pde_config("heat", "ctfno_steps", preset, 0)
-    with pytest.raises(ValueError, match="ctfno_steps is not in the paper; presets are quick and default"):
-        pde.pde_config("burgers", "ctfno_steps", "paper", 0)
+@pytest.mark.parametrize("dataset", ["burgers", "navier_stokes"])
+def test_where_ctfno_is_composed_it_can_answer_at_once_too(dataset, preset):
+    problem, times = pde.PROBLEMS[dataset], _times(pde.PROBLEMS[dataset])
+    horizons = {}
+    for model in ("ctfno", pde.AT_ONCE):
+        config = pde.pde_config(dataset, model, preset, 0)
+        module = registry.build_model(config.model.model, **config.model.model_fields)
+        field_checks.check_settings(config_lib.check(config), module)
+        field_checks.check_fit(config, module, times, times)
+        assert module.answerable(times) is None
+        horizons[model] = module.horizon
+    assert horizons[pde.AT_ONCE] is None
+    assert 0 < horizons["ctfno"] < problem.final_time / 5
+    with pytest.raises(ValueError, match="in the paper CTFNO answers at once: preset=paper is for ctfno"):
+        pde.pde_config(dataset, pde.AT_ONCE, "paper", 0)
+    paper = pde.pde_config(dataset, "ctfno", "paper", 0)
+    assert registry.build_model("ctfno", **paper.model.model_fields).horizon is None
+    assert (paper.train.window, paper.train.frame) == (0, "")
+
+
+def test_where_ctfno_answers_at_once_there_is_no_other_form():
+    with pytest.raises(ValueError, match="there is no cell heat with ctfno_at_once"):
+        pde.pde_config("heat", pde.AT_ONCE, "default", 0)
+
+
+def test_the_unit_of_viscosity_is_that_of_the_frame():
+    fields = pde.pde_config("navier_stokes", "ctfno", "default", 0).model.model_fields
+    assert fields["viscosity_unit"] == frames.VISCOSITY_UNIT
 
 
 def test_committed_rows_are_those_of_the_present_settings():
@@ -81,7 +98,7 @@ def test_committed_rows_of_series_are_those_of_the_present_settings():
 
 def _channels_seen(config) -> int:
     channels = len(equations.EQUATIONS[config.dataset.dataset].channels)
-    return channels + 1 if config.train.frame in ("particles", "aligned_particles", "acoustic") else channels
+    return channels + {"particles": 1, "aligned_particles": 1, "acoustic": 1, "states": 2}.get(config.train.frame, 0)
 
 
 @EACH_DATASET
@@ -114,7 +131,8 @@ def test_symmetries_in_use_are_symmetries_of_the_equation(dataset):
 
 def test_an_ablation_is_trained_as_ctfno_is():
     for dataset in pde.PROBLEMS:
-        ours = pde.pde_config(dataset, "ctfno", "default", 0)
+        at_once = pde.AT_ONCE if pde.PROBLEMS[dataset].composed else "ctfno"
+        ours = pde.pde_config(dataset, at_once, "default", 0)
         for model in pde.ABLATIONS:
             theirs = pde.pde_config(dataset, model, "default", 0, experiment="ablation")
             assert (theirs.train, theirs.optimizer) == (ours.train, ours.optimizer)

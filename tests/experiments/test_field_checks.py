@@ -3,11 +3,15 @@
 import dataclasses
 
 import jax
+import numpy as np
 import pytest
 from helpers import small_runs
 
 from ctfno_jax import config as config_lib
-from experiments import field_run
+from ctfno_jax.data import frames
+from ctfno_jax.models import registry
+from experiments import field_checks, field_run
+from experiments.configs import pde
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -95,6 +99,13 @@ STEPPING = {**small_runs.FIELDS["ctfno"], "horizon": 0.5, "start": "state", "ris
         ("ctfno", STEPPING, {}, "horizon=0.5 is trained by single steps: set window to their number"),
         ("ctfno", STEPPING, {"window": 1}, "set window to their number, and times_per_step=0"),
         ("fno_rnn", {}, {"random_starts": 0.5}, "a window of fno_rnn starts from any frame anyway; remove random_sta"),
+        ("fno_rnn", {}, {"random_splits": 0.5}, "random_splits=0.5 cuts the steps of a horizon: it needs one"),
+        (
+            "ctfno",
+            STEPPING,
+            {"window": 1, "times_per_step": 0, "random_splits": 0.5},
+            "needs one, and window of 2",
+        ),
     ],
 )
 @pytest.mark.usefixtures("no_data")
@@ -126,3 +137,41 @@ def test_a_model_of_other_times_than_the_data_is_refused(tmp_path, model, fields
     with pytest.raises(config_lib.ConfigError, match="does not fit the times of the data"):
         field_run.run(config, tmp_path / "run")
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def _flow(model: str, **changes):
+    """The settings of Navier-Stokes with changes of single ones, of the run or of the model."""
+    config = pde.pde_config("navier_stokes", model, "default", 0)
+    of_model = {k: v for k, v in changes.items() if k in ("start", "rise_time", "viscosity_unit", "horizon")}
+    fields = {**config.model.model_fields, **of_model}
+    settings = {k: v for k, v in changes.items() if k not in of_model}
+    return config_lib.replace_fields(config, {**settings, "model_fields": fields})
+
+
+SOUND = {"start": "sound", "rise_time": 0.1, "viscosity_unit": frames.VISCOSITY_UNIT}
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "message"),
+    [
+        (pde.AT_ONCE, SOUND, "start=sound and frame=states go together, got start=sound and frame=acoustic"),
+        (pde.AT_ONCE, {**SOUND, "frame": ""}, "go together, got start=sound and frame=none"),
+        (pde.AT_ONCE, {"start": "state", "rise_time": 0.1}, "in the acoustic frame solutions have other channels"),
+        ("ctfno", {"start": "state", "viscosity_unit": None}, "go together, got start=state and frame=states"),
+        ("ctfno", {"viscosity_unit": 1.0}, "viscosity in units of 0.03125, but viscosity_unit=1.0"),
+    ],
+)
+def test_a_start_and_a_frame_that_do_not_fit_are_refused(model, changes, message):
+    config = _flow(model, **changes)
+    with pytest.raises(config_lib.ConfigError, match=message):
+        field_checks.check_settings(config, registry.build_model(model, **config.model.model_fields))
+
+
+@pytest.mark.parametrize("first", [np.array([0.2, 0.4]), np.tile([0.2, 0.4], (5, 1))])
+def test_frames_further_apart_than_the_horizon_are_refused(first):
+    config = _flow("ctfno")
+    module = registry.build_model("ctfno", **config.model.model_fields)
+    with pytest.raises(
+        config_lib.ConfigError, match=r"horizon=0.12 is shorter than the time between frames, 0\.2, for 100%"
+    ):
+        field_checks.check_fit(config, module, np.array([0.2, 0.4]), first)

@@ -64,7 +64,8 @@ def _checkpoints(workdir):
 
 
 def test_the_table_above_has_every_model():
-    assert set(small_runs.FIELDS) == set(models.model_names())
+    kinds = {small_runs.name_of(kind) for kind in small_runs.FIELDS}
+    assert kinds | {presets.AT_ONCE} == set(models.model_names())  # which is CTFNO under another name
 
 
 # Whole runs are mostly compilation: the kinds of models that differ in the harness always, the others with -m slow.
@@ -167,7 +168,15 @@ def test_constants_are_the_same_in_every_checkpoint(finished, of):
 
 # --- times that a model does not know -------------------------------------------------------------------------
 
-ANYTIME = ("ctfno", "ctfno_steps", "deeponet", "pod_deeponet", "ablation_input", "ablation_lifted", "ablation_features")
+ANYTIME = (
+    "ctfno",
+    "ctfno_in_steps",
+    "deeponet",
+    "pod_deeponet",
+    "ablation_input",
+    "ablation_lifted",
+    "ablation_features",
+)
 
 
 @pytest.mark.parametrize("model", EACH_MODEL)
@@ -175,7 +184,7 @@ def test_errors_between_times_are_there_for_models_that_have_them(finished, mode
     scores = finished(model)[1]["metrics"]
     assert ("rmse_between_times" in scores) == (model in ANYTIME)
     assert ("rmse_in_deviations_between_times" in scores) == (model in ANYTIME)
-    assert ("certified_lipschitz" in scores) == (model in ("ctfno", "ctfno_steps"))
+    assert ("certified_lipschitz" in scores) == (model in ("ctfno", "ctfno_in_steps"))
 
 
 @pytest.mark.slow
@@ -229,7 +238,7 @@ def test_the_prediction_program_answers_with_ctfno(finished, tmp_path):
 def training_flags(monkeypatch):
     """Gives the training programs these flags, without a new process."""
 
-    def parse(*arguments, names=(*presets.SURROGATES, *presets.ABLATIONS)):
+    def parse(*arguments, names=(*presets.SURROGATES, presets.AT_ONCE, *presets.ABLATIONS)):
         values = flags.FlagValues()
         with monkeypatch.context() as patch:
             for kind in ("string", "boolean", "integer", "float", "enum", "multi_string"):
@@ -248,7 +257,7 @@ def training_flags(monkeypatch):
 SIZES = ["--width=4", "--modes=4", "--depth=1", "--num_train=20", "--num_validation=4", "--num_test=3",
          "--train_grid=16", "--steps=2", "--steps_per_call=1", "--eval_every=1", "--batch_size=8",
          "--times_per_step=2"]  # fmt: skip
-FLOW = ["--dataset=navier_stokes", *SIZES, "--heads=2", "--time_width=4", "--time_features=4"]
+FLOW = ["--dataset=navier_stokes", "--model=ctfno_at_once", *SIZES, "--heads=2", "--time_width=4", "--time_features=4"]
 
 
 @pytest.fixture(scope="module")
@@ -310,6 +319,35 @@ def test_a_run_reads_a_file_of_pdebench_and_reports_channel_by_channel(
     config = config_lib.ExperimentConfig.load(workdir / "config.json")
     with pytest.raises(config_lib.ConfigError, match=f"the config reads {flow_file.name}, but None was given"):
         field_run.run(config, workdir, resume=True)
+
+
+def test_a_flow_is_learned_in_steps_stopped_resumed_and_asked_for(training_flags, flow_file, tmp_path, monkeypatch):
+    """In the frame of states, on labels and at times of its own; frames of the file are more than half a turn apart."""
+    workdir = tmp_path / "run"
+    given = [*FLOW, "--model=ctfno", "--times_per_step=0", "--horizon=1.5", f"--data_dir={flow_file.parent}"]
+    training_flags(*given, f"--workdir={workdir}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(field_result, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            cells.run_cell(presets.pde_config)
+    training_flags(*given, f"--workdir={workdir}", "--resume")
+    cells.run_cell(presets.pde_config)
+    result = json.loads((workdir / "result.json").read_text())
+    assert "certified_lipschitz" not in result["metrics"]
+    predictor = predict.load_predictor(workdir)
+    assert predictor.normalization == normalization.identity(5, 3)
+    _check_frame(predictor, flow_file)
+    test = pdebench.read("navier_stokes", flow_file, [0, 1])
+    far = predictor(test.u0, np.array([0.5, 30.0], np.float32))  # more steps than any training needed
+    assert far.shape == (2, 2, 32, 3)
+    assert np.isfinite(far).all()
+    mass = lambda u: u[..., 0].sum(axis=-1)  # noqa: E731
+    np.testing.assert_allclose(mass(far), np.repeat(mass(test.u0)[:, None], 2, axis=1), rtol=1e-4)
+
+    # What a frame shows is part of what a network has learned.
+    monkeypatch.setattr(frames, "VERSION", frames.VERSION + 1)
+    with pytest.raises(checkpoint.CheckpointError, match="trained in an older form of the states frame"):
+        predict.load_predictor(workdir)
 
 
 def _check_channels(scores, workdir, path):

@@ -108,12 +108,12 @@ def test_every_equation_and_every_model_has_its_line(results, printed):
     overview, *blocks = printed(results_dir=results(_row())).split("\n\n")
     lines = overview.splitlines()
     assert lines[1].split() == ["model", *presets.PROBLEMS, "parameters"]
-    assert [line.split()[0] for line in lines[2:]] == [*presets.SURROGATES, *presets.STEPPING, "ctfno,"]
+    assert [line.split()[0] for line in lines[2:]] == [*presets.SURROGATES, presets.AT_ONCE, "ctfno,"]
     assert lines[-1].split()[2:4] == ["0.026", "1.952"]
     assert [block.split(":")[0] for block in blocks] == list(presets.PROBLEMS)
     for block in blocks:
-        steps = presets.STEPPING if block.startswith("burgers") else ()
-        assert [line.split()[0] for line in block.splitlines()[2:]] == [*presets.SURROGATES, *steps]
+        at_once = [presets.AT_ONCE] if block.startswith(("burgers", "navier_stokes")) else []
+        assert [line.split()[0] for line in block.splitlines()[2:]] == [*presets.SURROGATES, *at_once]
 
 
 def test_rows_of_other_presets_are_left_out(results, printed):

@@ -1,4 +1,4 @@
-"""Runs on a heat problem of a size for tests, one for every model."""
+"""Runs on a heat problem of a size for tests, one for every model; ``ctfno_in_steps`` is CTFNO with a horizon."""
 
 from ctfno_jax import config as config_lib
 
@@ -9,7 +9,7 @@ SINUSOIDS = {"time_features": 4, "time_channels": 3, "time_scale": 20.0}
 BRANCHES = {"width": 6, "depth": 1, "num_sensors": 32}
 FIELDS = {
     "ctfno": {**FOURIER, "heads": 2, "time_width": 4, "time_features": 4, "time_scale": 20.0, "coordinates": False},
-    "ctfno_steps": {
+    "ctfno_in_steps": {
         **FOURIER,
         "heads": 2,
         "time_width": 4,
@@ -33,7 +33,7 @@ FIELDS = {
     "ablation_features": {**FOURIER, **SINUSOIDS},
 }
 OVERRIDES = {
-    "ctfno_steps": {"window": 2, "times_per_step": 0, "random_starts": 0.5, "shared_normalization": True},
+    "ctfno_in_steps": {"window": 2, "times_per_step": 0, "random_starts": 0.5, "shared_normalization": True},
     "fno_rnn": {"window": 3, "times_per_step": 0, "shared_normalization": True},
     "fno_2d": {"times_per_step": 0, "reflections": True},
     "deeponet": {"translations": True, "sign_flips": True},
@@ -45,6 +45,11 @@ OVERRIDES = {
 }
 
 
+def name_of(kind: str) -> str:
+    """Name of the model that a kind of run trains."""
+    return kind.removesuffix("_in_steps")
+
+
 def config(model: str, **changes) -> config_lib.ExperimentConfig:
     """Four steps; with changes of single settings."""
     dataset = config_lib.DatasetConfig(
@@ -54,6 +59,6 @@ def config(model: str, **changes) -> config_lib.ExperimentConfig:
         steps=4, batch_size=8, times_per_step=2, train_grid=0, steps_per_call=1, eval_every=2, keep_checkpoints=3
     )
     settings = config_lib.ExperimentConfig(
-        preset="quick", dataset=dataset, model=config_lib.ModelConfig(model, FIELDS[model]), train=train
+        preset="quick", dataset=dataset, model=config_lib.ModelConfig(name_of(model), FIELDS[model]), train=train
     )
     return config_lib.replace_fields(settings, {**OVERRIDES.get(model, {}), **changes})

@@ -111,7 +111,7 @@ def test_derivatives_reach_every_parameter_through_all_steps():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"start": "rest"}, "start must be one of free, state, got 'rest'"),
+        ({"start": "rest"}, "start must be one of free, state, sound, got 'rest'"),
         ({"rise_time": None}, "start='state' needs a rise_time"),
         ({"start": "free"}, "start='free' does not read rise_time; leave it out"),
         ({"rise_time": 0.0}, "rise_time must be positive and finite, or None, got 0.0"),

@@ -34,7 +34,7 @@ def test_defaults_alone_build_every_model():
 
 
 def test_the_models_of_the_paper_and_the_ablations_are_there():
-    surrogates = {"ctfno", "ctfno_steps", "fno_rnn", "fno_2d", "deeponet", "pod_deeponet"}
+    surrogates = {"ctfno", "ctfno_at_once", "fno_rnn", "fno_2d", "deeponet", "pod_deeponet"}
     continuous = {"node", "anode", "neural_flow", "neural_laplace"}
     ablations = {"ablation_input", "ablation_lifted", "ablation_features"}
     assert set(registry.model_names()) == surrogates | continuous | ablations
