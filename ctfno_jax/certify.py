@@ -79,15 +79,9 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
     Returns:
       The certificate.
     """
-    if not isinstance(model, ctfno.CTFNO):
-        raise ValueError(f"certify knows CTFNO modules, got {type(model).__name__}")
-    if model.pointwise_dtype != "float32":
-        raise ValueError(
-            f"a network that rounds to {model.pointwise_dtype} has no Lipschitz constant; "
-            "certify model.clone(pointwise_dtype='float32')"
-        )
-    if model.start == "sound":
-        raise ValueError("how sound goes on depends on the viscosity in u0: start='sound' has no certificate")
+    problem = uncertifiable(model)
+    if problem is not None:
+        raise ValueError(problem)
     times = jnp.atleast_1d(jnp.asarray(times, jnp.float32))
     if times.ndim != 1:
         raise ValueError(f"times must have shape (time,), got {times.shape}")
@@ -125,6 +119,25 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
         lifting=norm_fn(before[0]),
         projection=lipschitz.product_bound([norm_fn(stage) for stage in after]),
     )
+
+
+def uncertifiable(model: Any) -> str | None:
+    """Why there is no certificate for a model; None if there is."""
+    if not isinstance(model, ctfno.CTFNO):
+        return f"only CTFNO has a certificate, got {type(model).__name__}"
+    if model.pointwise_dtype != "float32":
+        return (
+            f"a network that rounds to {model.pointwise_dtype} has no Lipschitz constant; "
+            "certify model.clone(pointwise_dtype='float32')"
+        )
+    if model.start == "sound":
+        return "how sound goes on depends on the viscosity in u0: start='sound' has no certificate"
+    if model.keeps_range:
+        return (
+            "the range of u0 changes with single values of it, which an L2 norm hardly sees: keeps_range=True has no "
+            "certificate, but no answer leaves that range"
+        )
+    return None
 
 
 def _certify_composed(model: ctfno.CTFNO, params: Params, times: Array, exact: bool) -> Certificate:

@@ -58,7 +58,7 @@ class TrainConfig:
     steps: int = 4000
     batch_size: int = 20  # trajectories per step, over all devices
     times_per_step: int = 5  # random query times per step; 0 for all of them
-    train_grid: int = 256  # points per space axis in training, a divisor of the data's, or 0 for all; labels of states
+    train_grid: int = 256  # points in training: a divisor of the data's, 0 for all; in OWN_GRID frames any
     train_times: int = 0  # query times in training, a divisor of the data's, for fno_2d only; 0 for all
     loss: str = "mse"  # mse, rmse, relative_l2
     sign_flips: bool = False  # u -> -u with probability 1/2, for equations with that symmetry
@@ -67,7 +67,7 @@ class TrainConfig:
     random_starts: float = 0.0  # probability of a step that starts from a later frame of its trajectories
     random_splits: float = 0.0  # part of the windows of a horizon with steps of random lengths, compared at the end
     window: int = 0  # steps that a model that steps is rolled out over in training; 0 for the whole trajectory
-    frame: str = ""  # learn in a frame of each sample's own, see FRAMES; all but aligned are for flows
+    frame: str = ""  # learn in a frame of each sample's own, or of its equation, see FRAMES
     shared_normalization: bool = False  # one set of statistics for initial states and solutions
     steps_per_call: int = 100  # steps in one compiled call
     eval_every: int = 500  # a multiple of steps_per_call
@@ -102,7 +102,12 @@ class ExperimentConfig:
         return cls.from_json(Path(path).read_text())
 
 
-FRAMES = ("", "aligned", "comoving", "particles", "aligned_particles", "acoustic", "states")
+FRAMES = (
+    "", "aligned", "comoving", "particles", "aligned_particles", "acoustic", "states", "clocked_states",
+    "mirrored", "diffusing",
+)  # fmt: skip
+# Frames with train_grid points, whatever the data have.
+OWN_GRID = ("states", "clocked_states", "mirrored", "diffusing")
 SECTIONS = ("dataset", "model", "optimizer", "train")
 
 
@@ -182,19 +187,23 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
             f"in the {train.frame} frame the first wave of all initial states starts at the origin: no window, "
             "random_starts, translations or sign_flips"
         )
-    if train.frame in ("particles", "aligned_particles", "acoustic") and (
+    if train.frame in ("particles", "aligned_particles", "acoustic", "diffusing") and (
         train.window or train.random_starts or train.shared_normalization
     ):
         raise ConfigError(
             f"in the {train.frame} frame solutions are no initial states: no window, random_starts or shared statistics"
         )
-    if train.frame == "states" and (not train.window or train.shared_normalization or train.train_grid < 8):
+    if train.frame in OWN_GRID and train.train_grid < 8:
         raise ConfigError(
-            "the frame of states is for models that make steps, in units of its own and on train_grid labels: set "
-            f"window and a train_grid of 8 or more, not shared_normalization; got window={train.window}, train_grid="
-            f"{train.train_grid}, shared_normalization={train.shared_normalization}"
+            f"the {train.frame} frame has train_grid points: set it to 8 or more, got train_grid={train.train_grid}"
         )
-    if (train.random_starts or train.window) and not (train.shared_normalization or train.frame == "states"):
+    own_units = train.frame in ("states", "clocked_states")
+    if own_units and (not train.window or train.shared_normalization):
+        raise ConfigError(
+            f"the frame of {train.frame} is for models that make steps, in units of its own: set window, and not "
+            f"shared_normalization; got window={train.window}, shared_normalization={train.shared_normalization}"
+        )
+    if (train.random_starts or train.window) and not (train.shared_normalization or own_units):
         raise ConfigError("random_starts and window make initial states of solutions; they need shared_normalization")
     if train.random_starts and not (train.window or train.times_per_step):
         raise ConfigError("random_starts needs times_per_step of at least 1, or a window and a model with a horizon")

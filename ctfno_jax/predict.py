@@ -11,11 +11,12 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Float
 
-from ctfno_jax.certify import certify
+from ctfno_jax.certify import certify, uncertifiable
 from ctfno_jax.config import ExperimentConfig, from_dict
 from ctfno_jax.data import equations, frames, registry
 from ctfno_jax.data.alignment import Aligned
 from ctfno_jax.data.frames import FlowFrame, Frame
+from ctfno_jax.data.mirrored import Mirrored
 from ctfno_jax.data.normalization import Normalization
 from ctfno_jax.models.ctfno import CTFNO
 from ctfno_jax.models.inputs import check_times
@@ -54,6 +55,16 @@ class Predictor:
     def config(self) -> ExperimentConfig:
         return from_dict(ExperimentConfig, self.description["config"])
 
+    @functools.cached_property
+    def frame(self) -> Frame | None:
+        """The frame in which the model sees fields, if it has one."""
+        return frame_of(self.config)
+
+    @property
+    def transformable(self) -> bool:
+        """JAX can transform the run, and a certificate holds for it: its frame, if any, is the same for all states."""
+        return self.frame is None or isinstance(self.frame, Mirrored)
+
     def __call__(self, u0: Any, times: Any) -> Float[np.ndarray, "batch time *space channels"]:
         """Solutions at ``times``, ``(time,)`` or ``(batch, time)``, from states ``(batch, *space, channels)``."""
         u0 = self._check_states(u0)
@@ -63,12 +74,11 @@ class Predictor:
             raise ValueError(
                 f"times must have shape (time,) or (batch, time) with batch={len(u0)}, got shape {times.shape}"
             )
-        frame = frame_of(self.config)
-        if frame is None:
+        if self.frame is None:
             return self._solve(u0, times)
-        placement = frame.place(u0)
-        u = self._solve(placement.state, frame.enter_times(times, placement))
-        return frame.leave(u, times, placement)
+        placement = self.frame.place(u0)
+        u = self._solve(placement.state, self.frame.enter_times(times, placement))
+        return self.frame.leave(u, times, placement)
 
     def _solve(self, u0: np.ndarray, times: np.ndarray) -> np.ndarray:
         """States and times as the model sees them, in physical units of that frame."""
@@ -87,22 +97,40 @@ class Predictor:
         ]
         return self.normalization.outputs.denormalize(np.concatenate(chunks))
 
-    def lipschitz(self, times: Any) -> Float[np.ndarray, " time"]:
-        """Certified bound, in physical units, on the growth of an L2 error in ``u0``; CTFNO only."""
-        if not isinstance(self.model, CTFNO):
-            raise ValueError(f"only CTFNO has a certificate, this run is a {type(self.model).__name__}")
+    def lipschitz(self, times: Any, *, num_points: int | None = None) -> Float[np.ndarray, " time"]:
+        """Certified bound, in physical units, on the growth of an L2 error in ``u0``; CTFNO only.
+
+        Args:
+          times: query times.
+          num_points: of the states. Only runs between walls depend on it, and little; by default the points of
+            the training data.
+        """
         self._refuse_frame("certificate")
+        problem = uncertifiable(self.model)
+        if problem is not None:
+            raise ValueError(problem)
+        assert isinstance(self.model, CTFNO)
         units = max(self.normalization.outputs.std) / min(self.normalization.inputs.std)
-        return certify(self.model, self.params, times).lipschitz * units
+        bound = certify(self.model, self.params, times).lipschitz * units
+        if not isinstance(self.frame, Mirrored):
+            return bound
+        return self.frame.growth(bound, num_points or self.description["data_grid"][0])
 
     def apply(self, params: Params, u0: Any, times: Any) -> Any:
         """The same function in physical units for JAX to transform: no checks, no chunks, parameters as an argument."""
         self._refuse_frame("form for JAX to transform")
-        u = self.model.apply(params, self.normalization.inputs.normalize(u0), times)
+        if not isinstance(self.frame, Mirrored):
+            return self._apply_within(params, u0, times)
+        state = self.frame.state(u0)
+        u = self._apply_within(params, state, times) + self.frame.diffused(state, times, u0.shape[-1])
+        return self.frame.between(u, u0.shape[-2])
+
+    def _apply_within(self, params: Params, state: Any, times: Any) -> Any:
+        u = self.model.apply(params, self.normalization.inputs.normalize(state), times)
         return self.normalization.outputs.denormalize(u)
 
     def _refuse_frame(self, what: str) -> None:
-        if self.config.train.frame:
+        if not self.transformable:
             raise ValueError(f"a run in the {self.config.train.frame} frame has no {what}: the frame depends on u0")
 
     @functools.cached_property
@@ -160,12 +188,24 @@ def frame_of(config: ExperimentConfig) -> Frame | None:
     odd = equation.reflection is not None and equation.reflection[0] < 0
     if config.train.frame == "aligned":
         return Aligned(odd=odd)
+    if config.train.frame in ("mirrored", "diffusing"):
+        return _between_walls(config, equation)
     kind = config.train.frame.removeprefix("aligned_")
     settings = equations.friction(config.dataset.data_options)
-    if kind == "states":
+    if kind in frames.STATES:
         settings["num_labels"] = config.train.train_grid
     flow_frame = FlowFrame(kind, equation.length, **settings)
     return flow_frame if kind == config.train.frame else Aligned(flow_frame, odd)
+
+
+def _between_walls(config: ExperimentConfig, equation: equations.Equation) -> Mirrored:
+    assert equation.walls is not None  # or the settings would have been refused
+    frame = Mirrored(equation.walls, config.train.train_grid)
+    if config.train.frame == "mirrored":
+        return frame
+    assert equation.diffusivity is not None
+    # There and back again is a length of one to the model.
+    return dataclasses.replace(frame, diffusivity=equation.diffusivity / (2 * equation.length) ** 2)
 
 
 def describe_run(
@@ -173,15 +213,24 @@ def describe_run(
     normalization: Normalization,
     u0_shape: tuple[int, ...],
     times: np.ndarray,
-    state_channels: int,
+    state_shape: tuple[int, ...],
 ) -> dict[str, Any]:
-    """What a checkpoint must carry for :func:`load_predictor` to rebuild the run."""
+    """What a checkpoint must carry for :func:`load_predictor` to rebuild the run.
+
+    Args:
+      config: of the run.
+      normalization: statistics of its training data.
+      u0_shape: of initial states as the model is trained on them.
+      times: of the training data.
+      state_shape: of initial states as they are given.
+    """
     return {
         "config": dataclasses.asdict(config),
         "normalization": normalization.to_dict(),
         "grid": list(u0_shape[1:-1]),
         "in_channels": u0_shape[-1],
-        "state_channels": state_channels,
+        "state_channels": state_shape[-1],
+        "data_grid": list(state_shape[1:-1]),
         "final_time": float(times.max()),
         "frame_version": frame_version(config),
     }
@@ -190,7 +239,7 @@ def describe_run(
 def frame_version(config: ExperimentConfig) -> int | None:
     """Which form of the frames on particles a run is in; None for runs on the grid."""
     frame = config.train.frame
-    return frames.VERSION if frame.removeprefix("aligned_") in ("particles", "acoustic", "states") else None
+    return frames.VERSION if frame.removeprefix("aligned_") in ("particles", "acoustic", *frames.STATES) else None
 
 
 def load_predictor(workdir: str | Path) -> Predictor:

@@ -17,7 +17,6 @@ from absl import flags
 from ctfno_jax import audit
 from ctfno_jax.certify import measured_gain
 from ctfno_jax.data import fields, registry
-from ctfno_jax.models.ctfno import CTFNO
 from ctfno_jax.plotting import audit as plots
 from ctfno_jax.predict import Predictor, is_series, load_predictor, unanswerable
 from ctfno_jax.solvers import rates
@@ -119,7 +118,7 @@ def _derivatives(predictor: Predictor, u0: np.ndarray, times: np.ndarray) -> dic
         return {"derivative": problem, "residual": problem}
     differences = audit.finite_difference(predictor, u0, times, step)
     result: dict[str, Any] = {}
-    if config.train.frame:
+    if not predictor.transformable:
         rate = differences
         result["derivative"] = f"a run in the {config.train.frame} frame is differentiated by differences only"
     else:
@@ -144,12 +143,10 @@ def _derivatives(predictor: Predictor, u0: np.ndarray, times: np.ndarray) -> dic
 def _growth(predictor: Predictor, u0: np.ndarray, times: np.ndarray) -> dict[str, Any]:
     """Certified and measured growth of an error in the initial state."""
     config = predictor.config
-    if config.train.frame:
+    if not predictor.transformable:
         nothing = f"a run in the {config.train.frame} frame has neither: the frame depends on the state"
         return {"certified": nothing, "measured": nothing}
-    certified: Any = "only CTFNO has a certificate"
-    if isinstance(predictor.model, CTFNO):
-        certified = _rounded(predictor.lipschitz(times))
+    certified = _try(lambda: _rounded(predictor.lipschitz(times)))
     state = jnp.asarray(u0[0], jnp.float32)
     measured = _try(lambda: _rounded(measured_gain(predictor.apply, predictor.params, state, jnp.asarray(times))))
     return {"certified": certified, "measured": measured}

@@ -22,7 +22,7 @@ def check_settings(config: ExperimentConfig, model: Any) -> None:
     if train.frame in ("acoustic", "states") and not _answers_any_time(model):
         raise ConfigError(
             f"in the {train.frame} frame every flow has times of its own, which {name} cannot answer; use "
-            f"frame={'comoving' if train.window else 'particles'}"
+            f"frame={'clocked_states' if train.window else 'particles'}"
         )
 
 
@@ -58,7 +58,7 @@ def _check_start(config: ExperimentConfig, model: Any) -> None:
             f"the frame of states has viscosity in units of {frames.VISCOSITY_UNIT}, but viscosity_unit="
             f"{model.viscosity_unit}"
         )
-    if start == "state" and frame in ("particles", "aligned_particles", "acoustic"):
+    if start == "state" and frame in ("particles", "aligned_particles", "acoustic", "diffusing"):
         raise ConfigError(f"in the {frame} frame solutions have other channels than states: start=state has no meaning")
 
 
@@ -84,11 +84,15 @@ def _check_horizon(model: Any, times: np.ndarray) -> None:
 
 
 def _check_symmetries(config: ExperimentConfig, equation: equations.Equation) -> None:
+    between_walls = ("mirrored", "diffusing")
+    if config.train.frame in between_walls and equation.walls is None:
+        raise ConfigError(f"{config.dataset.dataset} has no walls for frame={config.train.frame}; remove it")
+    fits_frame = {"aligned": equation.periodic} | dict.fromkeys(between_walls, True)
     has = {
         "sign_flips": equation.odd,
         "reflections": equation.reflection is not None,
         "translations": equation.periodic,
-        "frame": equation.periodic if config.train.frame == "aligned" else equation.galilean,
+        "frame": fits_frame.get(config.train.frame, equation.galilean),
     }
     for name, there in has.items():
         if getattr(config.train, name) and not there:

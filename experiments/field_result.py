@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ctfno_jax import metrics, pdebench_metrics, predict
-from ctfno_jax.certify import measured_gain
+from ctfno_jax.certify import measured_gain, uncertifiable
 from ctfno_jax.config import ExperimentConfig
 from ctfno_jax.data import equations, fields, normalization, registry
-from ctfno_jax.models import ctfno
 from ctfno_jax.plotting import fields as plots
 from ctfno_jax.training import checkpoint
 from experiments import files, paper_results, result_row
@@ -34,7 +33,7 @@ def finish(
         "evaluation_seconds": round(seconds, 2),
     }
     scores.update(_between_times(config, predictor, data, data_file))
-    scores.update(_stability(config, workdir, predictor, data))
+    scores.update(_stability(workdir, predictor, data))
     title = f"{config.dataset.dataset}: {config.model.model}, first test trajectory"
     figure = plots.heatmaps(
         data.test.u[0, ..., 0], u[0, ..., 0], data.test.times, title=title,
@@ -99,11 +98,9 @@ def _between_times(
     }
 
 
-def _stability(
-    config: ExperimentConfig, workdir: Path, predictor: predict.Predictor, data: fields.FieldDataset
-) -> dict[str, Any]:
+def _stability(workdir: Path, predictor: predict.Predictor, data: fields.FieldDataset) -> dict[str, Any]:
     """Certified growth of an input error, and growth measured at the first test state, over all times of the data."""
-    if not isinstance(predictor.model, ctfno.CTFNO) or config.train.frame:
+    if uncertifiable(predictor.model) is not None or not predictor.transformable:
         return {}
     # Fifty times show the course of both; the power iteration at each takes most of a second.
     times = data.test.times[:: max(1, len(data.test.times) // 50)]

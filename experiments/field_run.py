@@ -57,7 +57,7 @@ def run(
     jax.eval_shape(
         model.apply, state.params, jnp.zeros((1, *train.grid, train.u0.shape[-1])), train.select(slice(1)).times
     )
-    description = predict.describe_run(config, statistics, arrays.u0.shape, data.train.times, data.train.u0.shape[-1])
+    description = predict.describe_run(config, statistics, arrays.u0.shape, data.train.times, data.train.u0.shape)
     # Only now, with every setting obeyed so far, does the folder become this run's.
     files.write_text(workdir / "config.json", config.to_json())
     with checkpoint.CheckpointStore(workdir / "checkpoints", keep_latest=config.train.keep_checkpoints) as store:
@@ -97,7 +97,7 @@ def _statistics(
     config: ExperimentConfig, equation: equations.Equation, frame: Frame | None, train: fields.Trajectories
 ) -> normalization.Normalization:
     """From training data only; channels that a symmetry in use turns round have mean zero."""
-    if frame is not None and frame.for_steps:
+    if frame is not None and frame.own_units:
         return normalization.identity(train.u0.shape[-1], train.u.shape[-1])
     odd = [False] * len(equation.channels)
     if config.train.sign_flips:
@@ -194,7 +194,7 @@ def _validator(
 
     That also coarsens the frame itself, by the same little at every look, unless it has a grid of its own.
     """
-    own_grid = frame is not None and frame.for_steps
+    own_grid = frame is not None and frame.own_grid
     flows = data.validation if own_grid else _coarse(data.validation, config.train.train_grid)
     u0, times = flows.u0, flows.times
     placement = None

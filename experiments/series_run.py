@@ -134,7 +134,7 @@ def _train(
         flush=True,
     )
     descriptions = [
-        predict.describe_run(c, statistics, arrays.u0.shape, data.train.times, arrays.u0.shape[-1]) for c in configs
+        predict.describe_run(c, statistics, arrays.u0.shape, data.train.times, arrays.u0.shape) for c in configs
     ]
     for c, workdir in zip(configs, workdirs, strict=True):
         files.write_text(workdir / "config.json", c.to_json())

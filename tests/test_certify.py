@@ -296,7 +296,7 @@ def test_steps_of_states_with_further_channels_have_no_certificate():
 def test_other_modules_are_refused():
     model = presets.build_preset("f1_low")
     assert isinstance(model, latent.ObservedCTFNO)
-    with pytest.raises(ValueError, match="certify knows CTFNO modules, got ObservedCTFNO"):
+    with pytest.raises(ValueError, match="only CTFNO has a certificate, got ObservedCTFNO"):
         certify(model, {}, TIMES)
 
 

@@ -189,9 +189,18 @@ def test_an_unknown_frame_lists_the_known_ones(tiny_config):
         config_lib.replace_fields(tiny_config, {"frame": "moving"})
 
 
-def test_the_frame_of_states_is_for_steps_on_labels(tiny_config):
-    states = {"frame": "states", "window": 2, "random_starts": 0.5, "times_per_step": 0, "train_grid": 32}
-    assert config_lib.replace_fields(tiny_config, states).train.frame == "states"
-    for change in ({"window": 0, "random_starts": 0.0}, {"shared_normalization": True}, {"train_grid": 0}):
-        with pytest.raises(ConfigError, match="the frame of states is for models that make steps"):
+@pytest.mark.parametrize("frame", ["states", "clocked_states"])
+def test_frames_of_states_are_for_steps_on_labels(tiny_config, frame):
+    states = {"frame": frame, "window": 2, "random_starts": 0.5, "times_per_step": 0, "train_grid": 32}
+    assert config_lib.replace_fields(tiny_config, states).train.frame == frame
+    for change in ({"window": 0, "random_starts": 0.0}, {"shared_normalization": True}):
+        with pytest.raises(ConfigError, match=f"the frame of {frame} is for models that make steps"):
             config_lib.replace_fields(tiny_config, {**states, **change})
+
+
+@pytest.mark.parametrize("frame", config_lib.OWN_GRID)
+def test_frames_with_a_grid_of_their_own_need_its_points(tiny_config, frame):
+    with pytest.raises(
+        ConfigError, match=f"the {frame} frame has train_grid points: set it to 8 or more, got train_gr"
+    ):
+        config_lib.replace_fields(tiny_config, {"frame": frame, "train_grid": 7})

@@ -1,11 +1,15 @@
 """The frame that a run is learned in, from its config."""
 
+import dataclasses
+
 import pytest
 
 from ctfno_jax import predict
 from ctfno_jax.config import DatasetConfig, ExperimentConfig, TrainConfig
+from ctfno_jax.data import equations
 from ctfno_jax.data.alignment import Aligned
 from ctfno_jax.data.frames import FlowFrame
+from ctfno_jax.data.mirrored import Mirrored
 
 
 def _frame(dataset: str, frame: str, **options):
@@ -37,6 +41,19 @@ def test_flows_are_aligned_on_particles():
     assert _frame("navier_stokes", "aligned_particles", viscous_law="dynamic") == Aligned(
         FlowFrame("particles", 2.0, "dynamic")
     )
+
+
+def test_frames_with_a_grid_of_their_own_have_that_of_the_training():
+    def of(dataset, frame):
+        train = TrainConfig(frame=frame, train_grid=48)
+        return predict.frame_of(ExperimentConfig(dataset=DatasetConfig(dataset), train=train))
+
+    walls = equations.EQUATIONS["diffusion_sorption"].walls
+    assert of("diffusion_sorption", "mirrored") == Mirrored(walls, 48)
+    diffusing = of("diffusion_sorption", "diffusing")
+    # Retardation is 3.57 at a quarter, and the period is twice the domain.
+    assert diffusing.diffusivity == pytest.approx(5e-4 / 3.57 / 4, rel=1e-3)
+    assert dataclasses.replace(diffusing, diffusivity=None) == Mirrored(walls, 48)
 
 
 def test_without_a_name_there_is_no_frame():

@@ -36,8 +36,13 @@ class Aligned:
     odd: bool = False
 
     @property
-    def for_steps(self) -> bool:
-        """Never: the first wave of a later state is elsewhere."""
+    def own_grid(self) -> bool:
+        """Fields move by whole cells."""
+        return False
+
+    @property
+    def own_units(self) -> bool:
+        """They are those of the data."""
         return False
 
     def place(self, u0: Float[np.ndarray, "batch x channels"]) -> Placement:

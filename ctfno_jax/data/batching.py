@@ -168,9 +168,7 @@ def _window_starts(key: Key, data: FieldArrays, sampling: Sampling) -> Int[Array
 
 def _window(data: FieldArrays, index: Array, starts: Array, window: int) -> Batch:
     frames = starts[:, None] + jnp.arange(window)
-    later = data.u[index, jnp.maximum(starts - 1, 0)]
-    is_first = (starts == 0).reshape(-1, *[1] * (later.ndim - 1))
-    return Batch(jnp.where(is_first, data.u0[index], later), data.times[:window], data.u[index[:, None], frames])
+    return Batch(_frame(data, index, starts), data.times[:window], data.u[index[:, None], frames])
 
 
 def _strides(

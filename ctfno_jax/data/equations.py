@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ctfno_jax.data.fields import Trajectories
+from ctfno_jax.data.mirrored import Walls
 from ctfno_jax.solvers import burgers, diffusion_sorption, heat, random_fields, reaction
 from ctfno_jax.solvers import compressible_navier_stokes as navier_stokes
 
@@ -31,6 +32,8 @@ class Equation:
       odd: u -> -u maps solutions to solutions.
       periodic: translations map solutions to solutions.
       galilean: so does a uniform velocity; the channels are those of ``frames``.
+      walls: values that all solutions have at the ends, if they do.
+      diffusivity: of the plain diffusion between the walls that solutions resemble.
       chunk: samples that are made, and kept on disk, together; 0 where solving is faster than reading.
     """
 
@@ -41,6 +44,8 @@ class Equation:
     odd: bool = False
     periodic: bool = True
     galilean: bool = False
+    walls: Walls | None = None
+    diffusivity: float | None = None
     chunk: int = 0
 
     @property
@@ -216,7 +221,13 @@ def _reaction_field(rng: np.random.Generator, num_points: int, max_wave: int, ma
 EQUATIONS: dict[str, Equation] = {
     "heat": Equation(heat_trajectories, reflection=(1.0,), odd=True),
     "burgers": Equation(burgers_trajectories, reflection=(-1.0,), chunk=50),
-    "diffusion_sorption": Equation(diffusion_sorption_trajectories, periodic=False, chunk=100),
+    "diffusion_sorption": Equation(
+        diffusion_sorption_trajectories, periodic=False, chunk=100,
+        # What leaves at the right end is u = -D u_x there.
+        walls=Walls(diffusion_sorption.LEFT_VALUE, 0.0, right_slip=diffusion_sorption.DIFFUSION),
+        # Retardation varies little; this is what it is at a quarter of the largest concentration.
+        diffusivity=diffusion_sorption.DIFFUSION / diffusion_sorption.retardation(0.25),
+    ),
     "navier_stokes": Equation(
         navier_stokes_trajectories, domain=(-1.0, 1.0), channels=("density", "pressure", "velocity"),
         reflection=(1.0, 1.0, -1.0), galilean=True, chunk=50,

@@ -28,6 +28,9 @@ pressure and velocity; those that do not change are the logarithm of the density
 fixed units in which they are of the order of one, and on a number of labels that is always the same: what a model sees
 does not depend on the grid. Waves that are shorter are dropped; friction does the same soon after the start.
 
+``"clocked_states"``: the same by the clock, for models whose steps are all of one length; the viscosity, which is that
+in a turn of sound, tells them how fast sound is.
+
 Channels outside are density, pressure and velocity, in this order.
 """
 
@@ -46,7 +49,8 @@ _propagate = jax.jit(sound.propagate)
 
 # Raised whenever a frame shows something else than before: runs that were trained in an older one are refused.
 VERSION = 2
-FLOW_FRAMES = ("comoving", "particles", "acoustic", "states")
+STATES = ("states", "clocked_states")
+FLOW_FRAMES = ("comoving", "particles", "acoustic", *STATES)
 # Units of viscosity in the frame of states; the model has to know it.
 VISCOSITY_UNIT = 1 / 32
 _DENSITY, _PRESSURE, _VELOCITY = range(3)
@@ -56,11 +60,19 @@ _STATE_UNITS = np.array([1 / 32, 1 / 16, 1 / 16, 1 / 4, VISCOSITY_UNIT])
 
 
 class Frame(Protocol):
-    """What a run needs of a frame; :mod:`ctfno_jax.data.alignment` has another one. Placements have a ``state``."""
+    """What a run needs of a frame; ``alignment`` and ``mirrored`` beside this file have others.
+
+    Placements have a ``state``.
+    """
 
     @property
-    def for_steps(self) -> bool:
-        """Solutions are states again: on a grid, and in units, of the frame's own."""
+    def own_grid(self) -> bool:
+        """The model sees fields on a grid of the frame's own, whatever theirs is."""
+        ...
+
+    @property
+    def own_units(self) -> bool:
+        """And in units of its own, in which they are of the order of one."""
         ...
 
     def place(self, u0: np.ndarray) -> Any:
@@ -138,9 +150,14 @@ class FlowFrame:
             )
 
     @property
-    def for_steps(self) -> bool:
-        """Only the frame of states."""
-        return self.kind == "states"
+    def own_grid(self) -> bool:
+        """Only in the frames of states."""
+        return self.kind in STATES
+
+    @property
+    def own_units(self) -> bool:
+        """Only in the frames of states."""
+        return self.kind in STATES
 
     def place(self, u0: Float[np.ndarray, "batch x 3"]) -> Placement:
         """The placement of each flow, from its state at time zero."""
@@ -174,7 +191,7 @@ class FlowFrame:
         viscosity = self._viscosity(speed, unit, impedance)
         waves = [log_pressure / (self.gamma * impedance), there[..., _VELOCITY] / speed[:, None] * impedance]
         constant = np.broadcast_to(viscosity[:, None], impedance.shape)
-        if self.for_steps:
+        if self.own_grid:
             state = np.stack([np.zeros_like(impedance), *waves, log_at_rest, constant], axis=-1) / _STATE_UNITS
             seen = resample(state, self.num_labels).astype(np.float32)
         else:
@@ -230,7 +247,7 @@ class FlowFrame:
         # A wave that is held is neither pressure nor velocity: outside it will be the one at some times and places,
         # the other at others.
         wave = np.sqrt((compression**2 + pressure**2 + velocity**2) / 2)
-        units = _STATE_UNITS[:3] if self.for_steps else 1.0
+        units = _STATE_UNITS[:3] if self.own_units else 1.0
         return np.stack([entropy, wave, wave], axis=-1) * units
 
     def _turns(self, times: np.ndarray, placement: Placement) -> Float[np.ndarray, "batch time"]:
@@ -245,7 +262,7 @@ class FlowFrame:
 
     def _within_labels(self, u: np.ndarray, turns: Float[np.ndarray, "batch time"], placement: Placement) -> np.ndarray:
         """Entropy, pressure and velocity of the particles as the model sees them."""
-        if self.for_steps:
+        if self.own_grid:
             return np.stack([resample(one / _STATE_UNITS[:3], self.num_labels) for one in u])
         held = np.concatenate([u[..., :1], u[..., 1:] - self._sound(placement, turns)], axis=-1)
         return hold_waves(held, turns)
@@ -254,7 +271,7 @@ class FlowFrame:
         self, u: np.ndarray, turns: Float[np.ndarray, "batch time"], placement: Placement
     ) -> np.ndarray:
         """The inverse, at as many particles as the flow has points."""
-        if self.for_steps:
+        if self.own_grid:
             assert placement.impedance is not None
             num_points = placement.impedance.shape[1]
             return np.stack([resample(one * _STATE_UNITS[:3], num_points).astype(u.dtype) for one in u])

@@ -61,8 +61,11 @@ def fit(train: fields.Trajectories, *, shared: bool = False, centred: tuple[bool
       centred: channels whose mean is zero by a symmetry of the equation, whatever it is in the sample.
     """
     if shared:
-        both = channel_statistics(np.concatenate([train.u0[:, None], train.u], axis=1))
-        statistics = Normalization(both, both)
+        channels = train.u.shape[-1]
+        both = channel_statistics(np.concatenate([train.u0[:, None, ..., :channels], train.u], axis=1))
+        # An initial state may have further channels, which do not change.
+        others = channel_statistics(train.u0[..., channels:])
+        statistics = Normalization(ChannelStatistics(both.mean + others.mean, both.std + others.std), both)
     else:
         statistics = Normalization(channel_statistics(train.u0), channel_statistics(train.u))
     if centred is None:

@@ -56,6 +56,9 @@ class CTFNO(nn.Module):
         (:mod:`ctfno_jax.ops.sound`, whose units times are in); the last channel of u0 is its viscosity.
       rise_time: with a start, what is added is multiplied by ``t / (t + rise_time)``.
       viscosity_unit: with the start as sound, the viscosity where the last channel of u0 is one.
+      keeps_range: for equations with a maximum principle: every channel of an answer stays between the least and the
+        largest value that it has in u0. With a horizon this holds for each step, so that no state can make the answer
+        grow without end. Steps in training (:meth:`rollout`) are free.
       horizon: later times are reached by composing the operator with itself, in steps of this length; None answers all
         times at once. Further channels of u0 than the solution has do not change. Training makes single steps, see
         :meth:`rollout`.
@@ -86,6 +89,7 @@ class CTFNO(nn.Module):
     start: str = "free"
     rise_time: float | None = None
     viscosity_unit: float | None = None
+    keeps_range: bool = False
     horizon: float | None = None
     max_steps: int = _MAX_STEPS
 
@@ -144,13 +148,14 @@ class CTFNO(nn.Module):
         return self.clone(max_steps=2 ** math.ceil(math.log2(max(steps, 1))), parent=None, name=None)
 
     def at_once(self) -> "CTFNO":
-        """The same operator, for the same parameters, without composition and without a start."""
-        free = {"start": "free", "rise_time": None, "viscosity_unit": None}
+        """The same network, for the same parameters, without composition, without a start and without a range."""
+        free = {"start": "free", "rise_time": None, "viscosity_unit": None, "keeps_range": False}
         return self.clone(**free, horizon=None, max_steps=_MAX_STEPS, parent=None, name=None)
 
     def _answer(self, u0: Array, times: Array) -> Array:
         if self.horizon is None or self.is_initializing():
-            return self._advance(u0, times)
+            u = self._advance(u0, times)
+            return self._within_range(u, u0) if self.keeps_range else u
         # What runs inside a scan must not read parameters of this module: an unbound copy gets them as an argument.
         one = self.clone(horizon=None, max_steps=_MAX_STEPS, parent=None, name=None)
         variables = {"params": self.variables["params"]}
@@ -169,6 +174,11 @@ class CTFNO(nn.Module):
         rise = times / (times + self.rise_time)
         added = rise.reshape(*times.shape, *[1] * (added.ndim - 2)) * added
         return self._start(u0, times) + added
+
+    def _within_range(self, u: Array, u0: Array) -> Array:
+        state = u0[:, None, ..., : self.out_channels]
+        space = tuple(range(2, state.ndim - 1))
+        return jnp.clip(u, state.min(space, keepdims=True), state.max(space, keepdims=True))
 
     def _start(self, u0: Array, times: Array) -> Array:
         """What the network adds to, with a time axis."""
@@ -372,11 +382,11 @@ def _about_field(model: CTFNO, name: str) -> str:
 def check_start(model: CTFNO, channels: int) -> None:
     """Raises ValueError for states that a solution cannot start from, or go on from."""
     needed = model.out_channels + (model.start == "sound")
-    if (model.start != "free" or model.horizon is not None) and channels < needed:
+    if (model.start != "free" or model.horizon is not None or model.keeps_range) and channels < needed:
         viscosity = " and the viscosity" if model.start == "sound" else ""
         raise ValueError(
-            f"u0 has {channels} channels, but start={model.start!r} with horizon={model.horizon} needs those of the "
-            f"solution{viscosity}, {needed}"
+            f"u0 has {channels} channels, but start={model.start!r} with horizon={model.horizon} and keeps_range="
+            f"{model.keeps_range} needs those of the solution{viscosity}, {needed}"
         )
 
 

@@ -110,7 +110,8 @@ class FNORNN(nn.Module):
     given state itself.
 
     Attributes:
-      out_channels: channels of the solution; the state is fed back, so the initial state has as many.
+      out_channels: channels of the solution, which is fed back, so the initial state begins with as many. Any further
+        channels of it stay what they are.
       width: channels inside the network.
       modes: number of retained frequencies, as a tuple of one.
       depth: number of Fourier layers.
@@ -153,19 +154,22 @@ class FNORNN(nn.Module):
         """The solution at ``times``, multiples of the time step in any order; others are rounded to the nearest."""
         check_inputs(u0, times, 1)
         u0, times = as_float(u0), as_float(times)
-        states = jnp.concatenate([u0[:, None], self.rollout(u0, self.num_times)], axis=1)
+        later = self.rollout(u0, self.num_times)
+        states = jnp.concatenate([u0[:, None, ..., : self.out_channels], later], axis=1)
         return take_times(states, jnp.round(times / self.time_step))
 
-    def rollout(self, u0: Float[Array, "batch x channels"], num_steps: int) -> Float[Array, "batch steps x channels"]:
+    def rollout(
+        self, u0: Float[Array, "batch x channels"], num_steps: int
+    ) -> Float[Array, "batch steps x out_channels"]:
         """The next ``num_steps`` states; a static number, so that training can unroll only as far as its data go."""
         if num_steps < 1:
             raise ValueError(f"num_steps must be at least 1, got {num_steps}")
         if u0.ndim != 3:
             raise ValueError(f"u0 must have the axes (batch, x, channels), got shape {u0.shape}")
-        if u0.shape[-1] != self.out_channels:
+        if u0.shape[-1] < self.out_channels:
             raise ValueError(
                 f"u0 has {u0.shape[-1]} channels and out_channels is {self.out_channels}: a state that is fed back, or "
-                "that a residual is added to, needs as many; set out_channels to the channels of u0"
+                "that a residual is added to, needs as many; set out_channels to the channels of u0 that change"
             )
         # Accelerators would round float32 products to TF32 or bfloat16 unless told not to.
         with jax.default_matmul_precision("highest"):
@@ -174,11 +178,11 @@ class FNORNN(nn.Module):
     def _rollout(self, u0: Array, num_steps: int) -> Array:
         # Parameters are read here, once: what runs inside the scan is a pure function of arrays.
         weights = self.network(u0.shape[-1] + self.coordinates)
-        u = jnp.moveaxis(u0, 0, 1)
-        constant = [jnp.ones_like(u[..., :1])]
+        u, others = jnp.split(jnp.moveaxis(u0, 0, 1), [self.out_channels], axis=-1)
+        constant = [others, jnp.ones_like(u[..., :1])]
         if self.coordinates:
             x = jnp.arange(len(u), dtype=u.dtype) / len(u)
-            constant = [jnp.broadcast_to(x[:, None, None], constant[0].shape), *constant]
+            constant.insert(1, jnp.broadcast_to(x[:, None, None], constant[-1].shape))
 
         def step(u: Array, _: None) -> tuple[Array, Array]:
             a = jnp.concatenate([u, *constant], axis=-1)

@@ -12,7 +12,7 @@ With the total concentration ``W(u)``, the antiderivative of ``R``, the equation
 integrated in this form: ``W`` increases and, for ``n <= 1``, is concave, so Newton's method converges from any start.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,8 @@ from jaxtyping import Array, Float
 
 # PDEBench's constants.
 DIFFUSION, POROSITY, BULK_DENSITY, FREUNDLICH_K, FREUNDLICH_EXPONENT = 5e-4, 0.29, 2880.0, 3.5e-4, 0.874
+LEFT_VALUE = 1.0
 
-_LEFT_VALUE = 1.0
 _OFFSET = 1e-6  # keeps R finite at u = 0
 
 # An L-stable, stiffly accurate, singly diagonally implicit Runge-Kutta method of order 4 with 5 stages: Hairer and
@@ -54,7 +54,7 @@ def _rows(num_points: int, diffusion: float) -> _Rows:
     lower, upper = np.full(num_points, scale), np.full(num_points, scale)
     diagonal, source = np.full(num_points, -2 * scale), np.zeros(num_points)
     lower[0] = upper[-1] = 0.0
-    source[0] = scale * _LEFT_VALUE
+    source[0] = scale * LEFT_VALUE
     lower[-1] += scale * diffusion * num_points
     diagonal[-1] -= scale * diffusion * num_points
     return _Rows(*map(jnp.asarray, (lower, diagonal, upper, source)))
@@ -156,9 +156,9 @@ def _advance(
 def _check(initial: np.ndarray, times: np.ndarray, positive: dict[str, float], porosity: float) -> None:
     if initial.shape[0] < 1 or initial.shape[1] < 2:
         raise ValueError(f"initial must hold at least one sample of at least 2 points, got shape {initial.shape}")
-    bad = np.flatnonzero(~np.all((initial >= 0) & (initial <= _LEFT_VALUE), axis=1))
+    bad = np.flatnonzero(~np.all((initial >= 0) & (initial <= LEFT_VALUE), axis=1))
     if len(bad):
-        raise ValueError(f"initial must lie in [0, {_LEFT_VALUE:g}], sample {bad[0]} does not; rescale it")
+        raise ValueError(f"initial must lie in [0, {LEFT_VALUE:g}], sample {bad[0]} does not; rescale it")
     if not (len(times) and np.all(np.isfinite(times)) and times[0] >= 0 and np.all(np.diff(times) > 0)):
         raise ValueError(f"times must be finite, not negative and strictly increasing, got {times}")
     for name, value in positive.items():
@@ -217,6 +217,19 @@ def solve(
     return result
 
 
+def retardation(
+    u: Any,
+    *,
+    porosity: float = POROSITY,
+    bulk_density: float = BULK_DENSITY,
+    freundlich_k: float = FREUNDLICH_K,
+    freundlich_exponent: float = FREUNDLICH_EXPONENT,
+) -> Any:
+    """The factor ``R(u)`` of a concentration that is not negative."""
+    sorption = (1 - porosity) / porosity * bulk_density * freundlich_k
+    return 1 + sorption * freundlich_exponent * (u + _OFFSET) ** (freundlich_exponent - 1)
+
+
 def rate(
     u: Float[np.ndarray, "*lead x"],
     *,
@@ -228,12 +241,11 @@ def rate(
 ) -> Float[np.ndarray, "*lead x"]:
     """The time derivative of a state that is not negative, ``D u_xx / R(u)``, by the differences of :func:`solve`."""
     num_points = u.shape[-1]
-    left = np.full_like(u[..., :1], _LEFT_VALUE)
+    left = np.full_like(u[..., :1], LEFT_VALUE)
     right = diffusion * num_points * (u[..., -2:-1] - u[..., -1:])
     second = np.diff(np.concatenate([left, u, right], axis=-1), n=2, axis=-1) * num_points**2
-    sorption = (1 - porosity) / porosity * bulk_density * freundlich_k
-    base = np.maximum(u, 0.0) + _OFFSET
-    return diffusion * second / (1 + sorption * freundlich_exponent * base ** (freundlich_exponent - 1))
+    constants = {"porosity": porosity, "bulk_density": bulk_density, "freundlich_k": freundlich_k}
+    return diffusion * second / retardation(np.maximum(u, 0.0), freundlich_exponent=freundlich_exponent, **constants)
 
 
 def sample_initial_value(rng: np.random.Generator) -> float:

@@ -269,6 +269,19 @@ def test_states_go_on_from_the_initial_one_and_come_out_again(num_labels):
     np.testing.assert_allclose(inside.times, _frame("acoustic").enter_times(times, frame.place(u0)))
 
 
+def test_states_by_the_clock_are_the_same_states_at_times_as_they_are():
+    by_sound, by_clock = (frames.FlowFrame(kind, LENGTH, num_labels=32) for kind in frames.STATES)
+    u0, times = _waves(64), np.array([0.05, 0.2])
+    trajectories = Trajectories(u0, times, navier_stokes.solve(u0, times))
+    one, other = by_sound.enter(trajectories), by_clock.enter(trajectories)
+    np.testing.assert_array_equal(one.u0, other.u0)
+    np.testing.assert_array_equal(one.u, other.u)
+    np.testing.assert_array_equal(other.times, times)
+    left = [f.leave(one.u, times, f.place(u0)) for f in (by_sound, by_clock)]
+    np.testing.assert_array_equal(*left)
+    assert (by_clock.own_grid, by_clock.own_units) == (True, True)
+
+
 def test_a_state_looks_the_same_from_every_grid():
     fine, coarse = (_waves(n) for n in (256, 128))
     frame = frames.FlowFrame("states", LENGTH, num_labels=32)

@@ -108,3 +108,14 @@ def test_normalising_keeps_single_precision():
     outputs = normalization.fit(train).outputs
     assert outputs.normalize(train.u).dtype == np.float32
     assert outputs.denormalize(train.u).dtype == np.float32
+
+
+def test_shared_statistics_leave_further_channels_of_the_initial_state_their_own():
+    rng = np.random.default_rng(0)
+    u0 = (rng.normal(size=(5, 12, 3)) * [1.0, 30.0, 7.0]).astype(np.float32)
+    u = rng.normal(2.0, 3.0, size=(5, 4, 12, 1)).astype(np.float32)
+    statistics = normalization.fit(fields.Trajectories(u0, np.arange(1, 5, dtype=np.float32), u), shared=True)
+    both = np.concatenate([u0[..., 0].ravel(), u.ravel()]).astype(np.float64)
+    np.testing.assert_allclose(statistics.outputs.std, [both.std()], rtol=1e-6)
+    np.testing.assert_allclose(statistics.inputs.mean, [both.mean(), *u0[..., 1:].mean((0, 1))], rtol=1e-4)
+    np.testing.assert_allclose(statistics.inputs.std, [both.std(), *u0[..., 1:].std((0, 1))], rtol=1e-4)

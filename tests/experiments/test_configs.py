@@ -71,6 +71,24 @@ def test_the_unit_of_viscosity_is_that_of_the_frame():
     assert fields["viscosity_unit"] == frames.VISCOSITY_UNIT
 
 
+@pytest.mark.parametrize("preset", ["quick", "default"])
+@pytest.mark.parametrize("model", pde.SURROGATES)
+def test_between_walls_models_see_periodic_fields_on_points_of_their_own(model, preset):
+    config = pde.pde_config("diffusion_sorption", model, preset, 0)
+    assert config.train.frame == ("mirrored" if model == "fno_rnn" else "diffusing")
+    assert config.train.train_grid == 128
+    module = registry.build_model(model, **config.model.model_fields)
+    field_checks.check_settings(config_lib.check(config), module)
+    assert not getattr(module, "coordinates", False)
+    assert not getattr(module, "padding", 0)
+    # It answers on those points, and not by luck on more.
+    u0, times = jnp.zeros((1, 128, 3)), jnp.asarray([10.0])
+    answer = jax.eval_shape(lambda: module.init_with_output(jax.random.key(0), u0, times)[0])
+    assert answer.shape == (1, 1, 128, 1)
+    paper = pde.pde_config("diffusion_sorption", model, "paper", 0)
+    assert (paper.train.frame, paper.train.train_grid) == ("", 0)
+
+
 def test_committed_rows_are_those_of_the_present_settings():
     """A row that its command would not make again is not a result."""
     rows = [path for kind in ("pde", "ablation") for path in (ROOT / "results" / kind).glob("*.json")]
@@ -98,7 +116,9 @@ def test_committed_rows_of_series_are_those_of_the_present_settings():
 
 def _channels_seen(config) -> int:
     channels = len(equations.EQUATIONS[config.dataset.dataset].channels)
-    return channels + {"particles": 1, "aligned_particles": 1, "acoustic": 1, "states": 2}.get(config.train.frame, 0)
+    more = {"particles": 1, "aligned_particles": 1, "acoustic": 1, "states": 2, "clocked_states": 2}
+    more |= {"mirrored": 2, "diffusing": 2}
+    return channels + more.get(config.train.frame, 0)
 
 
 @EACH_DATASET

@@ -1,5 +1,6 @@
 """Every model in a whole run: trained, interrupted, resumed, queried; and what a run refuses."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -76,7 +77,7 @@ EACH_MODEL = [pytest.param(m, marks=[] if m in QUICK_KINDS else pytest.mark.slow
 @pytest.mark.parametrize("model", EACH_MODEL)
 def test_every_model_is_trained_and_answers_as_its_result_says(finished, model):
     workdir, result = finished(model)
-    assert (result["model"], result["steps"]) == (model, 4)
+    assert (result["model"], result["steps"]) == (small_runs.name_of(model), 4)
     states = _checkpoints(workdir)
     assert sorted(states) == [2, 4]
     moved = [name for name in states[2].arrays if name.startswith("params/params/")
@@ -348,6 +349,46 @@ def test_a_flow_is_learned_in_steps_stopped_resumed_and_asked_for(training_flags
     monkeypatch.setattr(frames, "VERSION", frames.VERSION + 1)
     with pytest.raises(checkpoint.CheckpointError, match="trained in an older form of the states frame"):
         predict.load_predictor(workdir)
+
+
+# --- frames with a grid of their own --------------------------------------------------------------------------
+
+
+def _on_own_grid(dataset: str, model: str, frame: str, **options):
+    config = small_runs.config(model, frame=frame, train_grid=16)
+    data = {"num_points": 32, "num_times": 5, **options}
+    return dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, dataset=dataset, data_options=data))
+
+
+@pytest.mark.parametrize(("model", "frame"), [("ctfno", "diffusing"), ("fno_rnn", "mirrored")])
+def test_fields_between_walls_are_learned_mirrored(tmp_path, model, frame):
+    # Frames of the small FNO-RNN are half a unit apart.
+    config = _on_own_grid("diffusion_sorption", model, frame, final_time=2.5)
+    result = field_run.run(config, tmp_path / "run")
+    predictor = predict.load_predictor(tmp_path / "run")
+    assert (predictor.in_channels, predictor.state_channels) == (3, 1)
+    test = registry.load_dataset(
+        "diffusion_sorption", num_train=20, num_validation=4, num_test=4, **config.dataset.data_options
+    ).test
+    u = predictor(test.u0, test.times)
+    assert metrics.rmse(u, test.u) == pytest.approx(result["metrics"]["rmse"], rel=1e-5)
+    np.testing.assert_allclose(predictor.apply(predictor.params, jnp.asarray(test.u0), test.times), u, atol=1e-5)
+    finer = predictor(np.repeat(test.u0, 2, axis=1), test.times)
+    # The network has answered on the same points; but the walls, a cell away from the ends, have come nearer.
+    np.testing.assert_allclose((finer[:, :, ::2] + finer[:, :, 1::2])[:, :, 8:24] / 2, u[:, :, 8:24], atol=0.05)
+    assert ("certified_lipschitz" in result["metrics"]) == (model == "ctfno")
+
+
+def test_the_certificate_goes_through_a_frame_that_is_the_same_for_all_states(tmp_path):
+    """No error grows by more, and the finest ripple, which the frame does not see, hardly counts."""
+    field_run.run(_on_own_grid("diffusion_sorption", "ctfno", "diffusing", final_time=2.5), tmp_path / "run")
+    predictor = predict.load_predictor(tmp_path / "run")
+    rng, times = np.random.default_rng(0), np.array([0.3, 2.0], np.float32)
+    u0, e = (rng.standard_normal((6, 32, 1)).astype(np.float32) for _ in range(2))
+    grown = np.linalg.norm(predictor(u0 + e, times) - predictor(u0, times), axis=2)[..., 0]
+    assert np.all(grown <= predictor.lipschitz(times) * np.linalg.norm(e, axis=1) * (1 + 1e-4))
+    assert np.all(grown > 0)
+    assert np.all(predictor.lipschitz(times, num_points=64) != predictor.lipschitz(times))
 
 
 def _check_channels(scores, workdir, path):

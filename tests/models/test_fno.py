@@ -292,9 +292,20 @@ def test_modes_that_do_not_fit_the_grid_are_refused(model_of):
 
 
 @pytest.mark.parametrize("residual", [False, True])
-def test_a_step_to_another_number_of_channels_is_refused(residual):
-    with pytest.raises(ValueError, match="u0 has 3 channels and out_channels is 2"):
-        init(stepping(residual=residual), state(2, 9, 3))
+def test_a_step_to_more_channels_than_the_state_has_is_refused(residual):
+    with pytest.raises(ValueError, match="u0 has 1 channels and out_channels is 2"):
+        init(stepping(residual=residual), state(2, 9, 1))
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_further_channels_of_the_state_stay_in_every_step(residual):
+    model, u0, times = stepping(residual=residual), state(2, 9, 5), np.array([0.0, 0.1, 0.2, 0.3], np.float32)
+    variables = init(model, u0)
+    u = run(model, variables, u0, times)
+    np.testing.assert_allclose(u[:, 0], u0[..., :2])
+    for i in range(3):
+        one = run(model, variables, np.concatenate([u[:, i], u0[..., 2:]], axis=-1), times[1:2])
+        np.testing.assert_allclose(u[:, i + 1], one[:, 0], rtol=1e-4, atol=1e-5)
 
 
 def test_other_channels_than_the_parameters_are_for_are_refused():

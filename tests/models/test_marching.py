@@ -128,7 +128,9 @@ def test_settings_that_contradict_each_other_are_refused(fields, message):
 
 
 def test_states_that_lack_channels_are_refused():
-    message = "u0 has 1 channels, but start='state' with horizon=0.3 needs those of the solution, 2"
+    message = (
+        "u0 has 1 channels, but start='state' with horizon=0.3 and keeps_range=False needs those of the solution, 2"
+    )
     with pytest.raises(ValueError, match=message):
         init(_model(), small_ctfno.state(2, 8, 1))
 
