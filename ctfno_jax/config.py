@@ -175,6 +175,25 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
         raise ConfigError(f"final_fraction must be in [0, 1], got {optimizer.final_fraction}")
     if not 0 < optimizer.decay_factor <= 1:
         raise ConfigError(f"decay_factor must be in (0, 1], got {optimizer.decay_factor}")
+    _check_starts_and_frame(train)
+    if data.num_validation >= data.num_train:
+        raise ConfigError(
+            f"num_validation={data.num_validation} trajectories are held out of num_train={data.num_train}; "
+            "leave some for training"
+        )
+    if train.batch_size > data.num_train - data.num_validation:
+        raise ConfigError(
+            f"batch_size={train.batch_size} exceeds the {data.num_train - data.num_validation} training trajectories"
+        )
+    for name in ("steps", "eval_every"):
+        value = getattr(train, name)
+        if value % train.steps_per_call:
+            raise ConfigError(f"{name}={value} must be a multiple of steps_per_call={train.steps_per_call}")
+    return config
+
+
+def _check_starts_and_frame(train: TrainConfig) -> None:
+    """Where trajectories may start, and in which frame."""
     for name in ("random_starts", "random_splits"):
         if not 0 <= getattr(train, name) <= 1:
             raise ConfigError(f"{name} must be in [0, 1], got {getattr(train, name)}")
@@ -207,17 +226,3 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
         raise ConfigError("random_starts and window make initial states of solutions; they need shared_normalization")
     if train.random_starts and not (train.window or train.times_per_step):
         raise ConfigError("random_starts needs times_per_step of at least 1, or a window and a model with a horizon")
-    if data.num_validation >= data.num_train:
-        raise ConfigError(
-            f"num_validation={data.num_validation} trajectories are held out of num_train={data.num_train}; "
-            "leave some for training"
-        )
-    if train.batch_size > data.num_train - data.num_validation:
-        raise ConfigError(
-            f"batch_size={train.batch_size} exceeds the {data.num_train - data.num_validation} training trajectories"
-        )
-    for name in ("steps", "eval_every"):
-        value = getattr(train, name)
-        if value % train.steps_per_call:
-            raise ConfigError(f"{name}={value} must be a multiple of steps_per_call={train.steps_per_call}")
-    return config

@@ -1,8 +1,8 @@
 """Settings of ``python -m experiments.pde``: every equation with every surrogate, and reaction for ``synthetic``.
 
 default: tuned for two CPU cores. All models of an equation get about the same time there: five minutes, and ten for
-Navier-Stokes. How many steps that is depends on the model,
-see ``_STEPS``. Symmetries of an equation are used by every model that does not have them built in.
+Navier-Stokes. How many steps that is depends on the model, see ``_STEPS``. Symmetries of an equation are used by every
+model that does not have them built in.
 quick: proves the pipeline in about a minute, on fewer, coarser trajectories.
 paper: the paper's own sizes and schedules, for a GPU: all times and points in every step, thousands of epochs.
 """
@@ -12,106 +12,12 @@ from typing import Any
 
 from ctfno_jax.config import OWN_GRID, DatasetConfig, ExperimentConfig, ModelConfig, OptimizerConfig, TrainConfig
 from ctfno_jax.data.frames import VISCOSITY_UNIT
+from experiments.configs.problems import PROBLEMS, REACTION, Problem
 
 SURROGATES = ("ctfno", "fno_rnn", "fno_2d", "deeponet", "pod_deeponet")
 AT_ONCE = "ctfno_at_once"  # CTFNO as in the paper, where the default composes it with itself
 DYNAMICAL = ("node", "anode", "neural_flow", "neural_laplace")
 ABLATIONS = ("ablation_input", "ablation_lifted", "ablation_features")
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """What the settings of a model depend on.
-
-    Attributes:
-      data: the data set.
-      channels: fields.
-      num_times: query times, equally spaced up to ``final_time``.
-      periodic: the models need no coordinates, and commute with translations then.
-      augmentation: symmetries for models that do not have them built in.
-      train_grid: points in training; 0 for all. A periodic smooth field means the same to a Fourier layer on every
-        grid.
-      modes: frequencies that the models keep which read single times.
-      depth: their layers; with fewer modes there may be more of them, with about as many parameters.
-      pod: basis of POD-DeepONet and its number of modes. Coefficients of snapshots separate into branch and trunk where
-        each wave decays by itself, as in heat; elsewhere whole trajectories are better. In single precision, seven of
-        those of diffusion-sorption are independent, which depend on one number only.
-      aligned: DeepONets see periodic fields in one place, or else moved about at random.
-      batch: trajectories, and times of each, in one step of the models that read single times.
-      flow: learned in a frame of its own, see ``_FLOW_FRAMES``.
-      walled: learned as a periodic field on both sides of its walls, see ``_WALL_FRAMES``.
-      composed: CTFNO answers short times and is composed with itself for longer ones: what a nonlinear equation does in
-        a short time is simpler, and every part of a trajectory is an example of it.
-    """
-
-    data: DatasetConfig
-    channels: int
-    num_times: int
-    final_time: float
-    periodic: bool
-    augmentation: dict[str, bool]
-    train_grid: int = 256
-    modes: int = 64
-    depth: int = 2
-    pod: tuple[str, int] = ("space_time", 128)
-    aligned: bool = True
-    batch: tuple[int, int] = (20, 5)
-    flow: bool = False
-    walled: bool = False
-    composed: bool = False
-
-    @property
-    def frames_per_unit(self) -> float:
-        """Multiplies t to give the number of the frame, in frames of fifty; the time that models read."""
-        return 50 / self.final_time
-
-    @property
-    def seen_periodic(self) -> bool:
-        """What the models see is periodic, and has a mark of the place if they need one."""
-        return self.periodic or self.walled
-
-
-REACTION = Problem(
-    DatasetConfig("reaction"), 1, 50, 1.0, True, {"reflections": True}, train_grid=0, modes=32, aligned=False
-)
-PROBLEMS = {
-    "heat": Problem(
-        DatasetConfig("heat"),
-        1,
-        50,
-        2.5,
-        True,
-        {"reflections": True, "sign_flips": True},
-        pod=("snapshots", 64),
-        aligned=False,
-    ),
-    "burgers": Problem(DatasetConfig("burgers"), 1, 200, 1.0, True, {"reflections": True}, composed=True),
-    "diffusion_sorption": Problem(
-        DatasetConfig("diffusion_sorption"),
-        1,
-        50,
-        500.0,
-        False,
-        {},
-        train_grid=128,  # from one wall to the other and back: 63 sines show what diffusion leaves
-        pod=("space_time", 7),
-        walled=True,
-    ),
-    "navier_stokes": Problem(
-        DatasetConfig("navier_stokes", num_train=700, num_test=200),
-        3,
-        50,
-        1.0,
-        True,
-        {"reflections": True},
-        train_grid=128,  # friction leaves little above 48 waves round the domain
-        modes=48,
-        depth=3,
-        pod=("space_time", 64),
-        flow=True,
-        composed=True,
-    ),
-}
 
 # Steps of the default preset, to fill the budget of each equation on two CPU cores; ablations take those of CTFNO where
 # it answers at once.
