@@ -58,7 +58,7 @@ class TrainConfig:
     steps: int = 4000
     batch_size: int = 20  # trajectories per step, over all devices
     times_per_step: int = 5  # random query times per step; 0 for all of them
-    train_grid: int = 256  # points in training: a divisor of the data's, 0 for all; in OWN_GRID frames any
+    train_grid: int = 256  # points in training: a divisor of the data's, 0 for all; 8 or more in OWN_GRID frames
     train_times: int = 0  # query times in training, a divisor of the data's, for fno_2d only; 0 for all
     loss: str = "mse"  # mse, rmse, relative_l2
     sign_flips: bool = False  # u -> -u with probability 1/2, for equations with that symmetry
@@ -106,8 +106,10 @@ FRAMES = (
     "", "aligned", "comoving", "particles", "aligned_particles", "acoustic", "states", "clocked_states",
     "mirrored", "diffusing",
 )  # fmt: skip
-# Frames with train_grid points, whatever the data have.
-OWN_GRID = ("states", "clocked_states", "mirrored", "diffusing")
+STATE_FRAMES = ("states", "clocked_states")  # in units of their own
+WALL_FRAMES = ("mirrored", "diffusing")
+OWN_GRID = (*STATE_FRAMES, *WALL_FRAMES)  # with train_grid points, whatever the data have
+NO_STATES = ("particles", "aligned_particles", "acoustic", "diffusing")  # solutions are no initial states there
 SECTIONS = ("dataset", "model", "optimizer", "train")
 
 
@@ -206,9 +208,7 @@ def _check_starts_and_frame(train: TrainConfig) -> None:
             f"in the {train.frame} frame the first wave of all initial states starts at the origin: no window, "
             "random_starts, translations or sign_flips"
         )
-    if train.frame in ("particles", "aligned_particles", "acoustic", "diffusing") and (
-        train.window or train.random_starts or train.shared_normalization
-    ):
+    if train.frame in NO_STATES and (train.window or train.random_starts or train.shared_normalization):
         raise ConfigError(
             f"in the {train.frame} frame solutions are no initial states: no window, random_starts or shared statistics"
         )
@@ -216,7 +216,7 @@ def _check_starts_and_frame(train: TrainConfig) -> None:
         raise ConfigError(
             f"the {train.frame} frame has train_grid points: set it to 8 or more, got train_grid={train.train_grid}"
         )
-    own_units = train.frame in ("states", "clocked_states")
+    own_units = train.frame in STATE_FRAMES
     if own_units and (not train.window or train.shared_normalization):
         raise ConfigError(
             f"the frame of {train.frame} is for models that make steps, in units of its own: set window, and not "

@@ -12,7 +12,7 @@ from flax import linen as nn
 from jaxtyping import Float
 
 from ctfno_jax.certify import certify, uncertifiable
-from ctfno_jax.config import ExperimentConfig, from_dict
+from ctfno_jax.config import STATE_FRAMES, WALL_FRAMES, ExperimentConfig, from_dict
 from ctfno_jax.data import equations, frames, registry
 from ctfno_jax.data.alignment import Aligned
 from ctfno_jax.data.frames import FlowFrame, Frame
@@ -102,8 +102,8 @@ class Predictor:
 
         Args:
           times: query times.
-          num_points: of the states. Only runs between walls depend on it, and little; by default the points of
-            the training data.
+          num_points: of the states. Only the bound of runs between walls depends on it: they know a field by its values
+            at these points. By default the points of the training data.
         """
         self._refuse_frame("certificate")
         problem = uncertifiable(self.model)
@@ -111,13 +111,16 @@ class Predictor:
             raise ValueError(problem)
         assert isinstance(self.model, CTFNO)
         units = max(self.normalization.outputs.std) / min(self.normalization.inputs.std)
-        bound = certify(self.model, self.params, times).lipschitz * units
+        bound = certify(self.model.reaching(np.asarray(times)), self.params, times).lipschitz * units
         if not isinstance(self.frame, Mirrored):
             return bound
-        return self.frame.growth(bound, num_points or self.description["data_grid"][0])
+        return self.frame.growth(bound, self.description["data_grid"][0] if num_points is None else num_points)
 
     def apply(self, params: Params, u0: Any, times: Any) -> Any:
-        """The same function in physical units for JAX to transform: no checks, no chunks, parameters as an argument."""
+        """The same function in physical units for JAX to transform: no checks, no chunks, parameters as an argument.
+
+        With a horizon, times beyond those of the training data are reached by a last step that is longer than it.
+        """
         self._refuse_frame("form for JAX to transform")
         if not isinstance(self.frame, Mirrored):
             return self._apply_within(params, u0, times)
@@ -126,7 +129,9 @@ class Predictor:
         return self.frame.between(u, u0.shape[-2])
 
     def _apply_within(self, params: Params, state: Any, times: Any) -> Any:
-        u = self.model.apply(params, self.normalization.inputs.normalize(state), times)
+        # Times may be traced, so the number of steps cannot depend on them.
+        model = reaching(self.model, np.asarray(self.description["final_time"]))
+        u = model.apply(params, self.normalization.inputs.normalize(state), times)
         return self.normalization.outputs.denormalize(u)
 
     def _refuse_frame(self, what: str) -> None:
@@ -188,11 +193,11 @@ def frame_of(config: ExperimentConfig) -> Frame | None:
     odd = equation.reflection is not None and equation.reflection[0] < 0
     if config.train.frame == "aligned":
         return Aligned(odd=odd)
-    if config.train.frame in ("mirrored", "diffusing"):
+    if config.train.frame in WALL_FRAMES:
         return _between_walls(config, equation)
     kind = config.train.frame.removeprefix("aligned_")
     settings = equations.friction(config.dataset.data_options)
-    if kind in frames.STATES:
+    if kind in STATE_FRAMES:
         settings["num_labels"] = config.train.train_grid
     flow_frame = FlowFrame(kind, equation.length, **settings)
     return flow_frame if kind == config.train.frame else Aligned(flow_frame, odd)
@@ -239,7 +244,7 @@ def describe_run(
 def frame_version(config: ExperimentConfig) -> int | None:
     """Which form of the frames on particles a run is in; None for runs on the grid."""
     frame = config.train.frame
-    return frames.VERSION if frame.removeprefix("aligned_") in ("particles", "acoustic", *frames.STATES) else None
+    return frames.VERSION if frame.removeprefix("aligned_") in ("particles", "acoustic", *STATE_FRAMES) else None
 
 
 def load_predictor(workdir: str | Path) -> Predictor:

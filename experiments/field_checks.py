@@ -5,24 +5,48 @@ from typing import Any
 import numpy as np
 
 from ctfno_jax import predict
-from ctfno_jax.config import ConfigError, ExperimentConfig
+from ctfno_jax.config import NO_STATES, WALL_FRAMES, ConfigError, ExperimentConfig
 from ctfno_jax.data import equations, frames
 from ctfno_jax.training import objectives, optimizers
 
 
 def check_settings(config: ExperimentConfig, model: Any) -> None:
     """Raises for what follows from the config alone: data may take half an hour to generate."""
-    _check_symmetries(config, equations.EQUATIONS[config.dataset.dataset])
+    equation = equations.EQUATIONS[config.dataset.dataset]
+    _check_symmetries(config, equation)
+    predict.frame_of(config)
     optimizers.optimizer(config.optimizer, config.train.steps)
     objectives.objective(config.train.loss)
     name, train = config.model.model, config.train
-    _check_steps(config, model)
-    if train.train_times and not hasattr(model, "resampled"):
-        raise ConfigError(f"train_times is for fno_2d; {name} reads single times, see times_per_step")
     if train.frame in ("acoustic", "states") and not _answers_any_time(model):
         raise ConfigError(
             f"in the {train.frame} frame every flow has times of its own, which {name} cannot answer; use "
-            f"frame={'clocked_states' if train.window else 'particles'}"
+            f"frame={'clocked_states' if train.frame == 'states' else 'particles'}"
+        )
+    _check_steps(config, model)
+    if train.train_times and not hasattr(model, "resampled"):
+        raise ConfigError(f"train_times is for fno_2d; {name} reads single times, see times_per_step")
+    _check_range(config, model, equation)
+    if not (equation.periodic or train.frame or getattr(model, "coordinates", True)):
+        raise ConfigError(
+            f"{config.dataset.dataset} has ends, and without coordinates {name} cannot tell them from other places; "
+            "set coordinates, or a frame"
+        )
+
+
+def _check_range(config: ExperimentConfig, model: Any, equation: equations.Equation) -> None:
+    """A range can only be kept where the equation does, and states and solutions are in the same units."""
+    train = config.train
+    if not getattr(model, "keeps_range", False):
+        return
+    if not equation.keeps_range:
+        raise ConfigError(
+            f"solutions of {config.dataset.dataset} leave the range of their initial state: no keeps_range"
+        )
+    if not train.shared_normalization or train.frame:
+        raise ConfigError(
+            "keeps_range compares solutions with states: set shared_normalization, and no frame; got "
+            f"shared_normalization={train.shared_normalization}, frame={train.frame or 'none'}"
         )
 
 
@@ -58,12 +82,16 @@ def _check_start(config: ExperimentConfig, model: Any) -> None:
             f"the frame of states has viscosity in units of {frames.VISCOSITY_UNIT}, but viscosity_unit="
             f"{model.viscosity_unit}"
         )
-    if start == "state" and frame in ("particles", "aligned_particles", "acoustic", "diffusing"):
-        raise ConfigError(f"in the {frame} frame solutions have other channels than states: start=state has no meaning")
+    if start == "state" and frame in NO_STATES:
+        raise ConfigError(f"in the {frame} frame solutions are no states: start=state has no meaning")
 
 
-def check_fit(config: ExperimentConfig, model: Any, data_times: np.ndarray, seen_times: np.ndarray) -> None:
-    """Raises for what does not fit the times of the data, or these as the model sees them."""
+def check_fit(
+    config: ExperimentConfig, model: Any, data_times: np.ndarray, seen_times: np.ndarray, channels: int
+) -> None:
+    """Raises for what does not fit the fields and times of the data, or these as the model sees them."""
+    if model.out_channels != channels:
+        raise ConfigError(f"the data have {channels} channels, but out_channels={model.out_channels}")
     _check_counts(config, len(data_times))
     _check_times(model, seen_times)
     _check_window(config, model, data_times)
@@ -84,10 +112,9 @@ def _check_horizon(model: Any, times: np.ndarray) -> None:
 
 
 def _check_symmetries(config: ExperimentConfig, equation: equations.Equation) -> None:
-    between_walls = ("mirrored", "diffusing")
-    if config.train.frame in between_walls and equation.walls is None:
+    if config.train.frame in WALL_FRAMES and equation.walls is None:
         raise ConfigError(f"{config.dataset.dataset} has no walls for frame={config.train.frame}; remove it")
-    fits_frame = {"aligned": equation.periodic} | dict.fromkeys(between_walls, True)
+    fits_frame = {"aligned": equation.periodic} | dict.fromkeys(WALL_FRAMES, True)
     has = {
         "sign_flips": equation.odd,
         "reflections": equation.reflection is not None,

@@ -39,7 +39,7 @@ def run(
     data = load(config, data_file)
     frame = predict.frame_of(config)
     train = data.train if frame is None else frame.enter(data.train)
-    field_checks.check_fit(config, model, data.train.times, train.times)
+    field_checks.check_fit(config, model, data.train.times, train.times, train.u.shape[-1])
     statistics = _statistics(config, equation, frame, train)
     train_set, training_model = _for_training(config, model, train)
     arrays = sharding.replicate(_to_device(train_set, statistics, _weights(frame, data.train, statistics)), devices)

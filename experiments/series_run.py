@@ -23,7 +23,7 @@ from experiments.progress import GenerationLine, ProgressLine, duration
 # Settings of the training that mean nothing without space, and the value that leaves them unused.
 _OF_FIELDS = {
     "train_grid": 0, "train_times": 0, "sign_flips": False, "reflections": False, "translations": False,
-    "random_starts": 0.0, "window": 0, "frame": "", "shared_normalization": False,
+    "random_starts": 0.0, "random_splits": 0.0, "window": 0, "frame": "", "shared_normalization": False,
 }  # fmt: skip
 
 # Models whose state at time zero is that of the last observation.

@@ -1,12 +1,14 @@
-"""The frame that a run is learned in, from its config."""
+"""The frame that a run is learned in, and its certificate."""
 
 import dataclasses
 
+import numpy as np
 import pytest
+from helpers import small_ctfno
 
 from ctfno_jax import predict
 from ctfno_jax.config import DatasetConfig, ExperimentConfig, TrainConfig
-from ctfno_jax.data import equations
+from ctfno_jax.data import equations, normalization
 from ctfno_jax.data.alignment import Aligned
 from ctfno_jax.data.frames import FlowFrame
 from ctfno_jax.data.mirrored import Mirrored
@@ -58,3 +60,21 @@ def test_frames_with_a_grid_of_their_own_have_that_of_the_training():
 
 def test_without_a_name_there_is_no_frame():
     assert _frame("navier_stokes", "") is None
+
+
+def test_the_certificate_is_that_of_the_steps_that_a_call_makes():
+    """Also far beyond the steps that the run was made with."""
+    model = small_ctfno.model_of(
+        out_channels=1, coordinates=False, start="state", rise_time=0.1, horizon=0.3, max_steps=2
+    )
+    rng = np.random.default_rng(0)
+    u0, e = (rng.standard_normal((4, 10, 1)).astype(np.float32) for _ in range(2))
+    description = {"config": dataclasses.asdict(ExperimentConfig()), "final_time": 1.5}
+    predictor = predict.Predictor(model, small_ctfno.init(model, u0), normalization.identity(1, 1), 1, description)
+    times = np.array([0.2, 1.5, 6.0], np.float32)
+    grown = np.linalg.norm(predictor(u0 + 1e-2 * e, times) - predictor(u0, times), axis=2)[..., 0]
+    assert np.all(grown <= predictor.lipschitz(times) * 1e-2 * np.linalg.norm(e, axis=1) * (1 + 1e-3))
+    # Three steps of 0.3 and more in a row cannot be bounded by less than their product.
+    assert predictor.lipschitz(times)[2] > predictor.lipschitz(times)[1] > predictor.lipschitz(times)[0]
+    within = times[:2]
+    np.testing.assert_allclose(predictor.apply(predictor.params, u0, within), predictor(u0, within), atol=1e-5)

@@ -154,7 +154,7 @@ def _from_random_frame(data: FieldArrays, index: Array, start_key: Key, time_key
     # If every frame is a target, there is no later one to start from.
     last = max(1, num_times - wanted)
     start = jnp.where(later & (wanted < num_times), jax.random.randint(frame_key, (), 1, last + 1), 0)
-    u0 = jnp.where(start == 0, data.u0[index], data.u[index, start - 1])
+    u0 = _frame(data, index, jnp.broadcast_to(start, index.shape))
     # Distinct frames after the start: the largest of random scores among those that are allowed.
     scores = jnp.where(jnp.arange(num_times) >= start, jax.random.uniform(time_key, (num_times,)), -1.0)
     _, chosen = jax.lax.top_k(scores, wanted)

@@ -31,6 +31,7 @@ class Equation:
       reflection: sign of each channel under x -> -x if that maps solutions to solutions, else None.
       odd: u -> -u maps solutions to solutions.
       periodic: translations map solutions to solutions.
+      keeps_range: no solution leaves the range of its initial state.
       galilean: so does a uniform velocity; the channels are those of ``frames``.
       walls: values that all solutions have at the ends, if they do.
       diffusivity: of the plain diffusion between the walls that solutions resemble.
@@ -43,6 +44,7 @@ class Equation:
     reflection: tuple[float, ...] | None = None
     odd: bool = False
     periodic: bool = True
+    keeps_range: bool = False
     galilean: bool = False
     walls: Walls | None = None
     diffusivity: float | None = None
@@ -219,8 +221,8 @@ def _reaction_field(rng: np.random.Generator, num_points: int, max_wave: int, ma
 
 
 EQUATIONS: dict[str, Equation] = {
-    "heat": Equation(heat_trajectories, reflection=(1.0,), odd=True),
-    "burgers": Equation(burgers_trajectories, reflection=(-1.0,), chunk=50),
+    "heat": Equation(heat_trajectories, reflection=(1.0,), odd=True, keeps_range=True),
+    "burgers": Equation(burgers_trajectories, reflection=(-1.0,), keeps_range=True, chunk=50),
     "diffusion_sorption": Equation(
         diffusion_sorption_trajectories, periodic=False, chunk=100,
         # What leaves at the right end is u = -D u_x there.

@@ -29,7 +29,8 @@ fixed units in which they are of the order of one, and on a number of labels tha
 does not depend on the grid. Waves that are shorter are dropped; friction does the same soon after the start.
 
 ``"clocked_states"``: the same by the clock, for models whose steps are all of one length; the viscosity, which is that
-in a turn of sound, tells them how fast sound is.
+in a turn of sound, tells them how fast sound is. So it must be there, and kinematic: a dynamic one says how fast sound
+is in a gas of known density only.
 
 Channels outside are density, pressure and velocity, in this order.
 """
@@ -41,6 +42,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ctfno_jax.config import STATE_FRAMES
 from ctfno_jax.data import particle_labels
 from ctfno_jax.data.fields import Trajectories
 from ctfno_jax.ops import sound
@@ -49,8 +51,7 @@ _propagate = jax.jit(sound.propagate)
 
 # Raised whenever a frame shows something else than before: runs that were trained in an older one are refused.
 VERSION = 2
-STATES = ("states", "clocked_states")
-FLOW_FRAMES = ("comoving", "particles", "acoustic", *STATES)
+FLOW_FRAMES = ("comoving", "particles", "acoustic", *STATE_FRAMES)
 # Units of viscosity in the frame of states; the model has to know it.
 VISCOSITY_UNIT = 1 / 32
 _DENSITY, _PRESSURE, _VELOCITY = range(3)
@@ -128,7 +129,7 @@ class FlowFrame:
       length: of the domain.
       viscous_law: ``"kinematic"`` or ``"dynamic"``, see the solver.
       viscosity: ``4/3 eta + zeta`` of the solver.
-      num_labels: points on which a model sees states; only in that frame.
+      num_labels: points on which a model sees states; only in the frames of states.
       gamma: ratio of specific heats.
     """
 
@@ -144,6 +145,11 @@ class FlowFrame:
             raise ValueError(f"unknown frame {self.kind!r}; known are {', '.join(FLOW_FRAMES)}")
         if self.viscous_law not in ("kinematic", "dynamic"):
             raise ValueError(f"unknown viscous_law {self.viscous_law!r}; known are kinematic, dynamic")
+        if self.kind == "clocked_states" and (self.viscous_law != "kinematic" or not self.viscosity):
+            raise ValueError(
+                "in the clocked_states frame a kinematic viscosity above zero tells the speed of sound, got "
+                f"viscous_law={self.viscous_law} and viscosity {self.viscosity}; use frame=comoving"
+            )
         if self.viscosity < 0 or self.num_labels < 8:
             raise ValueError(
                 f"viscosity must be >= 0 and num_labels at least 8, got {self.viscosity} and {self.num_labels}"
@@ -152,12 +158,12 @@ class FlowFrame:
     @property
     def own_grid(self) -> bool:
         """Only in the frames of states."""
-        return self.kind in STATES
+        return self.kind in STATE_FRAMES
 
     @property
     def own_units(self) -> bool:
         """Only in the frames of states."""
-        return self.kind in STATES
+        return self.kind in STATE_FRAMES
 
     def place(self, u0: Float[np.ndarray, "batch x 3"]) -> Placement:
         """The placement of each flow, from its state at time zero."""

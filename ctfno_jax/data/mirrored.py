@@ -107,6 +107,8 @@ class Mirrored:
 
     def growth(self, model: Float[np.ndarray, " time"], num_points: int) -> Float[np.ndarray, " time"]:
         """A bound on the growth of an error on ``num_points`` points, from one of the model on its own."""
+        if num_points < _FEWEST_POINTS:
+            raise ValueError(f"num_points must be at least {_FEWEST_POINTS}, got {num_points}")
         into, out = (np.linalg.norm(matrix, 2) for matrix in _odd_matrices(self, num_points))
         seen = np.linalg.norm(np.concatenate([_odd_matrices(self, num_points)[0], _even_matrix(self, num_points)]), 2)
         # What diffuses does not grow.
@@ -172,8 +174,8 @@ def _odd_matrices(frame: Mirrored, num_points: int) -> tuple[np.ndarray, np.ndar
 
 @functools.lru_cache(maxsize=16)
 def _even_matrix(frame: Mirrored, num_points: int) -> np.ndarray:
-    """From the grid of the data to that of the model, by cosines."""
-    waves = np.arange(min((frame.num_points + 1) // 2, num_points))
+    """From the grid of the data to that of the model, by cosines: few enough not to swing between points and walls."""
+    waves = np.arange(min((frame.num_points + 1) // 2, num_points // 2))
     here = np.cos(np.pi * np.outer(frame.places(num_points), waves))
     there = np.cos(2 * np.pi * np.outer(np.arange(frame.num_points) / frame.num_points, waves))
     return there @ np.linalg.pinv(here)

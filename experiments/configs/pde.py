@@ -186,16 +186,15 @@ def _like(problem: Problem, model: str) -> str:
 def _train(dataset: str, problem: Problem, model: str) -> TrainConfig:
     """What one step of a model reads, so that it takes a fraction of a second on two CPU cores."""
     like = _like(problem, model)
-    batch_size, times_per_step = problem.batch
     train = TrainConfig(
-        steps=_STEPS[dataset][like], batch_size=batch_size, times_per_step=times_per_step,
+        steps=_STEPS[dataset][like], batch_size=20, times_per_step=5,
         train_grid=problem.train_grid, loss="mse",
     )  # fmt: skip
     if like == "ctfno" and dataset == "heat":
         return train  # linear, and learned to 1e-4 as it is
     frame = ""
     if problem.flow or problem.walled:
-        frame = (_FLOW_FRAMES if problem.flow else _WALL_FRAMES).get(like, "")
+        frame = (_FLOW_FRAMES if problem.flow else _WALL_FRAMES)[like]
     # States of one scale can be fed back.
     shared = (problem.periodic and not frame and dataset != "reaction") or (
         like in ("fno_rnn", "node", "anode", "neural_flow") and not problem.flow

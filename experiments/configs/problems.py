@@ -23,7 +23,6 @@ class Problem:
         each wave decays by itself, as in heat; elsewhere whole trajectories are better. In single precision, seven of
         those of diffusion-sorption are independent, which depend on one number only.
       aligned: DeepONets see periodic fields in one place, or else moved about at random.
-      batch: trajectories, and times of each, in one step of the models that read single times.
       flow: learned in a frame of its own, see ``pde``.
       walled: learned as a periodic field on both sides of its walls, see ``pde``.
       composed: CTFNO answers short times and is composed with itself for longer ones: what a nonlinear equation does in
@@ -41,7 +40,6 @@ class Problem:
     depth: int = 2
     pod: tuple[str, int] = ("space_time", 128)
     aligned: bool = True
-    batch: tuple[int, int] = (20, 5)
     flow: bool = False
     walled: bool = False
     composed: bool = False

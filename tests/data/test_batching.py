@@ -345,9 +345,19 @@ def test_each_trajectory_has_strides_for_its_own_times():
     np.testing.assert_allclose(batch.times, step[samples][..., None] * frames, rtol=1e-6)
 
 
-def test_channels_that_do_not_change_go_with_every_start():
-    batch = _batches(Sampling(BATCH, window=1, horizon=0.3, random_starts=1.0), _with_even_times(0.1))
-    samples, starts, _ = _strides_and_starts(batch)
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(BATCH, window=1, horizon=0.3, random_starts=1.0),
+        Sampling(BATCH, window=2),
+        Sampling(BATCH, times_per_step=2, random_starts=1.0),
+    ],
+    ids=["strides", "windows", "later starts"],
+)
+def test_channels_that_do_not_change_go_with_every_start(sampling):
+    batch = _batches(sampling, _with_even_times(0.1))
+    assert batch.u0.shape[-1] == NUM_CHANNELS + 1
+    samples, starts, _ = (place[..., 0, 0] for place in _places(batch.u0[..., :NUM_CHANNELS]))
     assert starts.max() > 0
     _assert_repeated(batch.u0[..., -1], samples[..., None])
 

@@ -104,6 +104,26 @@ def test_what_diffusion_would_do_is_subtracted_and_added_again():
     np.testing.assert_allclose(frame.leave(seen.u, times, frame.place(u0)), others, atol=2e-5)
 
 
+@pytest.mark.parametrize("here", [8, 9, 30, 64, 200])
+def test_little_grows_on_the_way_on_any_grid(here):
+    assert mirrored.Mirrored(mirrored.Walls(1.0, 0.0, 5e-4), 64).growth(np.ones(1), here) < 2
+
+
+def test_two_channels_and_times_of_each_sample_are_as_good():
+    frame = mirrored.Mirrored(WALLS, 16, diffusivity=0.004)
+    rng = np.random.default_rng(4)
+    u0 = np.concatenate([_field(frame.places(30), rng.standard_normal(7)) for _ in range(6)]).reshape(2, 3, 30)
+    u0 = np.moveaxis(u0[:, :2], 1, 2)  # two samples of two channels
+    each = np.array([[0.1, 0.4, 0.9], [0.2, 0.3, 2.0]], np.float32)
+    u = rng.standard_normal((2, 3, 16, 2)).astype(np.float32)
+    together = frame.leave(u, each, frame.place(u0))
+    for i in range(2):
+        for channel in range(2):
+            one = (slice(i, i + 1), ..., slice(channel, channel + 1))
+            alone = frame.leave(u[one], each[i], frame.place(u0[one]))
+            np.testing.assert_allclose(together[one], alone, atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(2, 7, 1), (2, 16), (2, 8, 8, 1)])
 def test_states_of_another_kind_are_refused(shape):
     with pytest.raises(ValueError, match=r"states must have shape \(batch, x, channels\) with 8 points or more, got"):

@@ -37,7 +37,7 @@ def test_every_cell_passes_the_rules_and_can_be_built(dataset, model, preset):
     field_checks.check_settings(config, module)
     times = _times(pde.PROBLEMS[dataset])
     # The frame of CTFNO has times of its own, and CTFNO answers at any.
-    field_checks.check_fit(config, module, times, times)
+    field_checks.check_fit(config, module, times, times, pde.PROBLEMS[dataset].channels)
 
 
 @pytest.mark.parametrize("preset", ["quick", "default"])
@@ -49,7 +49,7 @@ def test_where_ctfno_is_composed_it_can_answer_at_once_too(dataset, preset):
         config = pde.pde_config(dataset, model, preset, 0)
         module = registry.build_model(config.model.model, **config.model.model_fields)
         field_checks.check_settings(config_lib.check(config), module)
-        field_checks.check_fit(config, module, times, times)
+        field_checks.check_fit(config, module, times, times, pde.PROBLEMS[dataset].channels)
         assert module.answerable(times) is None
         horizons[model] = module.horizon
     assert horizons[pde.AT_ONCE] is None

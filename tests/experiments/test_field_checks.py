@@ -157,7 +157,7 @@ SOUND = {"start": "sound", "rise_time": 0.1, "viscosity_unit": frames.VISCOSITY_
     [
         (pde.AT_ONCE, SOUND, "start=sound and frame=states go together, got start=sound and frame=acoustic"),
         (pde.AT_ONCE, {**SOUND, "frame": ""}, "go together, got start=sound and frame=none"),
-        (pde.AT_ONCE, {"start": "state", "rise_time": 0.1}, "in the acoustic frame solutions have other channels"),
+        (pde.AT_ONCE, {"start": "state", "rise_time": 0.1}, "in the acoustic frame solutions are no states"),
         ("ctfno", {"start": "state", "viscosity_unit": None}, "go together, got start=state and frame=states"),
         ("ctfno", {"viscosity_unit": 1.0}, "viscosity in units of 0.03125, but viscosity_unit=1.0"),
     ],
@@ -175,4 +175,42 @@ def test_frames_further_apart_than_the_horizon_are_refused(first):
     with pytest.raises(
         config_lib.ConfigError, match=r"horizon=0.12 is shorter than the time between frames, 0\.2, for 100%"
     ):
-        field_checks.check_fit(config, module, np.array([0.2, 0.4]), first)
+        field_checks.check_fit(config, module, np.array([0.2, 0.4]), first, 3)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "changes", "message"),
+    [
+        ("navier_stokes", {}, "solutions of navier_stokes leave the range of their initial state: no keeps_range"),
+        ("diffusion_sorption", {}, "solutions of diffusion_sorption leave the range of their initial state"),
+        ("heat", {}, "set shared_normalization, and no frame; got shared_normalization=False, frame=none"),
+        ("heat", {"shared_normalization": True, "frame": "aligned"}, "got shared_normalization=True, frame=aligned"),
+    ],
+)
+@pytest.mark.usefixtures("no_data")
+def test_a_range_is_kept_only_where_it_can_be(tmp_path, dataset, changes, message):
+    fields = {**small_runs.FIELDS["ctfno"], "keeps_range": True, "coordinates": True}
+    with pytest.raises(config_lib.ConfigError, match=message):
+        field_run.run(_on(dataset, model_fields=fields, **changes), tmp_path / "run")
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_field_with_ends_needs_a_frame_or_coordinates(tmp_path):
+    with pytest.raises(config_lib.ConfigError, match="has ends, and without coordinates ctfno cannot tell them"):
+        field_run.run(_on("diffusion_sorption"), tmp_path / "run")
+
+
+@pytest.mark.usefixtures("no_data")
+def test_steps_of_one_length_are_pointed_to_states_by_the_clock(tmp_path):
+    config = pde.pde_config("navier_stokes", "fno_rnn", "default", 0)
+    with pytest.raises(config_lib.ConfigError, match="which fno_rnn cannot answer; use frame=clocked_states"):
+        field_run.run(config_lib.replace_fields(config, {"frame": "states"}), tmp_path / "run")
+    dynamic = config_lib.replace_fields(config, {"data_options": {"viscous_law": "dynamic"}})
+    with pytest.raises(ValueError, match="a kinematic viscosity above zero tells the speed of sound"):
+        field_run.run(dynamic, tmp_path / "run")
+
+
+def test_other_channels_than_those_of_the_data_are_refused(tmp_path):
+    fields = {**small_runs.FIELDS["ctfno"], "out_channels": 2}
+    with pytest.raises(config_lib.ConfigError, match="the data have 1 channels, but out_channels=2"):
+        field_run.run(small_runs.config("ctfno", model_fields=fields), tmp_path / "run")
