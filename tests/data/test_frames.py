@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ctfno_jax import config
 from ctfno_jax.data import frames
 from ctfno_jax.data.fields import Trajectories
 from ctfno_jax.solvers import compressible_navier_stokes as navier_stokes
@@ -270,7 +271,7 @@ def test_states_go_on_from_the_initial_one_and_come_out_again(num_labels):
 
 
 def test_states_by_the_clock_are_the_same_states_at_times_as_they_are():
-    by_sound, by_clock = (frames.FlowFrame(kind, LENGTH, num_labels=32) for kind in frames.STATES)
+    by_sound, by_clock = (frames.FlowFrame(kind, LENGTH, num_labels=32) for kind in config.STATE_FRAMES)
     u0, times = _waves(64), np.array([0.05, 0.2])
     trajectories = Trajectories(u0, times, navier_stokes.solve(u0, times))
     one, other = by_sound.enter(trajectories), by_clock.enter(trajectories)

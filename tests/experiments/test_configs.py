@@ -100,7 +100,8 @@ def test_committed_rows_are_those_of_the_present_settings():
         expected = (config.train.steps, config.train.train_grid or points)
         assert (row["steps"], row["train_grid"]) == expected, path.name
         module = registry.build_model(config.model.model, **config.model.model_fields)
-        u0 = jax.ShapeDtypeStruct((1, points, _channels_seen(config)), jnp.float32)
+        seen = config.train.train_grid if config.train.frame in config_lib.OWN_GRID else points
+        u0 = jax.ShapeDtypeStruct((1, seen, _channels_seen(config)), jnp.float32)
         variables = jax.eval_shape(module.init, jax.random.key(0), u0, jax.ShapeDtypeStruct((1,), jnp.float32))
         assert row["num_params"] == num_parameters(variables["params"]), path.name
 
