@@ -4,13 +4,13 @@ For each time t, ``certify`` gives a number L(t) with
 
     || u(t; a) - u(t; b) ||_2  <=  L(t) || a - b ||_2     for all initial states a, b, on every grid,
 
-for the network with these parameters in exact arithmetic; what float32 rounds is not part of it.
+for the network with these parameters in exact arithmetic; rounding errors are not part of it.
 
 Zero padding is an isometry and cropping a contraction; both commute with the pointwise maps next to them, so neither
 appears in the bound. Coordinates and biases are constants and drop out of the difference.
 
-A model that adds to its initial state grows an error by at most one plus what it adds, and one that is composed with
-itself by at most the product over its steps.
+A residual connection adds one to the operator's constant, scaled by the factor of its output; the constant of a
+composition is the product over its steps.
 """
 
 import dataclasses
@@ -20,9 +20,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ctfno_jax.models import ctfno, inputs, latent, marching
+from ctfno_jax.models import composition, ctfno, inputs, latent
 from ctfno_jax.ops import lipschitz, spectral
 from ctfno_jax.types import Apply, Params
 
@@ -54,7 +56,7 @@ class Certificate:
       times: the query times.
       lipschitz: proven upper bound on the L2 Lipschitz constant of ``u0 -> u(t)``.
       product: the weaker bound by the plain product of all norms, for comparison.
-      layers: what the Fourier layers contribute; of a model with a horizon, in its last step.
+      layers: bounds of the Fourier layers; inside Semigroup, those of the last step.
       lifting: norm of the lifting, on the state's channels.
       projection: norm of the last map (of its two maps' product with the activation's slope, for an MLP).
     """
@@ -67,11 +69,11 @@ class Certificate:
     projection: float
 
 
-def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *, exact: bool = True) -> Certificate:
+def certify(model: nn.Module, params: Params, times: Float[Array, " time"], *, exact: bool = True) -> Certificate:
     """Bounds for a model and its parameters at some times.
 
     Args:
-      model: a CTFNO.
+      model: a CTFNO, or Residual and Semigroup around one, in any order.
       params: its variables, as ``model.init`` returned them.
       times: ``(time,)``.
       exact: True for singular values, False for bounds that need none: faster for very wide models, and larger.
@@ -82,15 +84,38 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
     problem = uncertifiable(model)
     if problem is not None:
         raise ValueError(problem)
-    times = jnp.atleast_1d(jnp.asarray(times, jnp.float32))
-    if times.ndim != 1:
-        raise ValueError(f"times must have shape (time,), got {times.shape}")
-    inputs.check_times(times)
-    if model.start != "free" or model.horizon is not None:
-        return _certify_composed(model, params, times, exact)
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((params, times))):
+        raise ValueError("certify needs concrete parameters and times; call it outside jit")
+    # Concrete values stay concrete where certify is called while something else is traced.
+    with jax.ensure_compile_time_eval():
+        times = jnp.atleast_1d(inputs.as_float(times))
+        if times.ndim != 1:
+            raise ValueError(f"times must have shape (time,), got {times.shape}")
+        inputs.check_times(times)
+        return _certify(model, params["params"], times, exact)
+
+
+def uncertifiable(model: Any) -> str | None:
+    """Why there is no certificate for a model; None if there is."""
+    if isinstance(model, composition.Residual | composition.Semigroup):
+        return uncertifiable(model.operator)
+    if not isinstance(model, ctfno.CTFNO):
+        return f"only CTFNO, and Residual or Semigroup around it, have a certificate, got {type(model).__name__}"
+    return None
+
+
+def _certify(model: Any, params: Any, times: Array, exact: bool) -> Certificate:
+    if isinstance(model, composition.Residual):
+        return _certify_residual(model, params, times, exact)
+    if isinstance(model, composition.Semigroup):
+        return _certify_semigroup(model, params, times, exact)
+    return _certify_ctfno(model, params, times, exact)
+
+
+def _certify_ctfno(model: ctfno.CTFNO, params: Any, times: Array, exact: bool) -> Certificate:
     norm_fn = lipschitz.spectral_norm if exact else lipschitz.cheap_norm
-    before, after = _pointwise_stages(model, params["params"])
-    layers = model.apply(params, times, method=model.time_factors)
+    before, after = _pointwise_stages(model, params)
+    layers: Any = model.apply({"params": params}, times, method="time_factors")
     rows = []
     for index in range(len(times)):
         matrices = [_layer_matrices(weights, factors, index) for weights, factors in layers]
@@ -121,53 +146,48 @@ def certify(model: ctfno.CTFNO, params: Params, times: Float[Array, " time"], *,
     )
 
 
-def uncertifiable(model: Any) -> str | None:
-    """Why there is no certificate for a model; None if there is."""
-    if not isinstance(model, ctfno.CTFNO):
-        return f"only CTFNO has a certificate, got {type(model).__name__}"
-    if model.pointwise_dtype != "float32":
-        return (
-            f"a network that rounds to {model.pointwise_dtype} has no Lipschitz constant; "
-            "certify model.clone(pointwise_dtype='float32')"
-        )
-    if model.start == "sound":
-        return "how sound goes on depends on the viscosity in u0: start='sound' has no certificate"
-    if model.keeps_range:
-        return (
-            "the range of u0 changes with single values of it, which an L2 norm hardly sees: keeps_range=True has no "
-            "certificate, but no answer leaves that range"
-        )
-    return None
+def _certify_residual(model: composition.Residual, params: Any, times: Array, exact: bool) -> Certificate:
+    """``1 + t / (t + rise_time) L(t)`` with L of the operator."""
+    inner = _certify(model.operator, params["operator"], times, exact)
+    t = np.asarray(times, np.float64)
+    rise = t / (t + model.rise_time)
+    return dataclasses.replace(inner, lipschitz=1 + rise * inner.lipschitz, product=1 + rise * inner.product)
 
 
-def _certify_composed(model: ctfno.CTFNO, params: Params, times: Array, exact: bool) -> Certificate:
-    """Bounds of a model with a start or a horizon, from those of its network."""
-    channels = params["params"]["lifting"]["weight"].shape[0] - (len(model.modes) if model.coordinates else 0)
-    if model.horizon is not None and channels != model.out_channels:
-        raise ValueError(
-            f"a certificate for steps of a horizon needs as many channels of u0 as the solution has, got {channels} "
-            f"and {model.out_channels}"
-        )
-    whole, rest = jnp.zeros(times.shape, jnp.int32), times
-    if model.horizon is not None:
-        whole, rest = marching.cut(times, model.horizon, model.max_steps)
-    needed = jnp.append(rest, jnp.float32(model.horizon or 0.0))
-    network = certify(model.at_once(), params, needed, exact=exact)
+def _certify_semigroup(model: composition.Semigroup, params: Any, times: Array, exact: bool) -> Certificate:
+    """``L(rest) G(step_size)^n`` with n whole steps, and G the growth of a state in one of them.
 
-    def growth(bound: np.ndarray) -> np.ndarray:
-        if model.rise_time is None:
-            return bound
-        t = np.asarray(needed, np.float64)
-        return 1 + t / (t + model.rise_time) * bound
+    G is L of the operator if the state is the solution. With constant channels c, a step maps ``(u, c)`` to
+    ``(operator(u, c), c)``, whose Lipschitz constant is at most ``sqrt(L^2 + 1)``.
+    """
+    whole, rest = composition.split_times(times, model.step_size, model.num_steps)
+    asked = jnp.append(rest, jnp.asarray(model.step_size, times.dtype))
+    inner = _certify(model.operator, params["operator"], asked, exact)
+    constants = _has_constant_channels(model, params)
 
-    bounds, products = (
-        growth(b)[:-1] * growth(b)[-1] ** np.asarray(whole) for b in (network.lipschitz, network.product)
+    def composed(bound: np.ndarray) -> np.ndarray:
+        step = np.hypot(bound[-1], 1) if constants else bound[-1]
+        return bound[:-1] * step ** np.asarray(whole)
+
+    return Certificate(
+        times=np.asarray(times),
+        lipschitz=composed(inner.lipschitz),
+        product=composed(inner.product),
+        layers=tuple(_at_first(layer, len(times)) for layer in inner.layers),
+        lifting=inner.lifting,
+        projection=inner.projection,
     )
-    layers = tuple(
-        LayerBound(b.name, *(getattr(b, f.name)[:-1] for f in dataclasses.fields(LayerBound)[1:]))
-        for b in network.layers
-    )
-    return dataclasses.replace(network, times=np.asarray(times), lipschitz=bounds, product=products, layers=layers)
+
+
+def _has_constant_channels(model: Any, params: Any) -> bool:
+    """Whether u0 has more channels than the solution."""
+    while not isinstance(model, ctfno.CTFNO):
+        model, params = model.operator, params["operator"]
+    return _num_state_channels(model, params) > model.out_channels
+
+
+def _at_first(layer: LayerBound, num_times: int) -> LayerBound:
+    return LayerBound(layer.name, *(getattr(layer, f.name)[:num_times] for f in dataclasses.fields(layer)[1:]))
 
 
 def observed_lipschitz(
@@ -189,7 +209,7 @@ def singular_values(
     model: ctfno.CTFNO, params: Params, times: Float[Array, " time"]
 ) -> tuple[Float[np.ndarray, "time layer frequencies width"], Float[np.ndarray, "time layer width"]]:
     """Of R(t, xi) and of W(t) in every layer, as they act: after stabilisation, the largest first."""
-    layers = model.apply(params, jnp.asarray(times, jnp.float32), method=model.time_factors)
+    layers: Any = model.apply(params, inputs.as_float(times), method="time_factors")
     every = [[_layer_matrices(w, f, index) for w, f in layers] for index in range(len(times))]
     kernels, pointwise = (np.asarray([[pair[i] for pair in some] for some in every]) for i in (1, 0))
     return np.linalg.svd(kernels, compute_uv=False), np.linalg.svd(pointwise, compute_uv=False)
@@ -197,10 +217,8 @@ def singular_values(
 
 def _pointwise_stages(model: ctfno.CTFNO, params: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Stages before and after the Fourier layers."""
-    # Coordinates follow the state in the lifting's input; they do not change with it.
     lifting = np.asarray(params["lifting"]["weight"], np.float64)
-    num_state = lifting.shape[0] - (len(model.modes) if model.coordinates else 0)
-    before: list[np.ndarray] = [lifting[None, :num_state]]
+    before: list[np.ndarray] = [lifting[None, : _num_state_channels(model, params)]]
     if model.lifting == "low_pass":
         re, im = (np.asarray(params["low_pass"][name], np.float64) for name in ("weight_re", "weight_im"))
         weight = re + 1j * im
@@ -211,6 +229,11 @@ def _pointwise_stages(model: ctfno.CTFNO, params: Any) -> tuple[list[np.ndarray]
     if model.head == "mlp":
         after.insert(0, np.asarray(params["hidden_projection"]["weight"], np.float64)[None])
     return before, after
+
+
+def _num_state_channels(model: ctfno.CTFNO, params: Any) -> int:
+    """Channels of u0: the first inputs of the lifting, before the coordinates."""
+    return params["lifting"]["weight"].shape[0] - (len(model.modes) if model.coordinates else 0)
 
 
 def _layer_matrices(weights: Any, factors: Any, index: int) -> tuple[np.ndarray, np.ndarray]:
@@ -259,4 +282,4 @@ def measured_gain(
         direction = jax.lax.fori_loop(0, num_iterations, iterate, start / jnp.linalg.norm(start))
         return jnp.linalg.norm(forward(direction))
 
-    return np.asarray(jax.lax.map(gain, jnp.asarray(times, jnp.float32)))
+    return np.asarray(jax.lax.map(gain, inputs.as_float(times)))

@@ -1,105 +1,146 @@
-"""Draws the figures of the suites: ``python -m experiments.figures``.
+"""Draws the figures of the paper: ``python -m experiments.figures``.
 
-* ``heatmaps.png``: truth, prediction and error of one test trajectory of every equation, from trained runs;
-* ``error_over_time.png``: test error of every model against time, from the rows of finished cells;
-* ``trajectories.png``: forecasts of low-dimensional dynamics by every model, from trained runs;
-* ``spiral_extrapolation.png``: the same for the spiral, far beyond the times of the training;
-* ``noise.png``: forecasts under noisy observations, with and without stabilisation;
-* ``effect_of_bound.png``: errors and growth of errors on plane vibration against M, from rows of the paper preset;
-* ``singular_values.png``: of the weights trained there with a tight and a loose M.
+From rows of finished cells:
+  error_over_time        test error of every model against time
+  effect_of_bound        plane vibration: errors and certified growth against the bound M
+  singular_values        plane vibration: singular values of weights trained with a tight and a loose M
+  data_efficiency        heat: test error against the number of training trajectories
+From trained runs, in the folders where experiments.reproduce leaves them:
+  heatmaps               truth, prediction and error of one test trajectory of every equation
+  trajectories           forecasts of low-dimensional dynamics by every model
+  spiral_extrapolation   forecasts of the spiral beyond the training times
+  noise                  forecasts from noisy observations, with and without a bound
 
-A run or a row that is not there leaves its place empty, and is named.
+Missing runs and rows are named and left out.
 """
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from absl import flags
+from matplotlib.figure import Figure
 
-from ctfno_jax.config import ConfigError
-from ctfno_jax.data import equations
-from ctfno_jax.plotting import suite
-from ctfno_jax.predict import load_predictor
-from ctfno_jax.training.checkpoint import CheckpointError
-from experiments import common, dynamics_figures, field_run, files, stability_figures, tables
-from experiments.configs import pde as presets
+from ctfno_jax import files
+from ctfno_jax.plotting import efficiency, stability, suite
+from experiments import catalog, configs, program, run_figures
+from experiments.cells import Cell
+from experiments.table_lines import Results
 
 FLAGS = flags.FLAGS
 
-FIGURES = (
-    "all", "heatmaps", "error_over_time", "trajectories", "spiral_extrapolation", "noise", "effect_of_bound",
-    "singular_values",
-)  # fmt: skip
+# Bounds of the paper's figure of singular values.
+_SHOWN_BOUNDS = (1.2, 10.0)
+_BOUND_METRICS = {
+    "training error": "train_mse", "test error": "mse", "certified": "certified_lipschitz", "measured": "measured_gain",
+}  # fmt: skip
+_MATRICES = {"kernels": "kernels R(t, k), mean over times", "pointwise": "pointwise maps W(t), mean over times"}
 
 
-def heatmaps(runs: Path, sample: int) -> suite.Figure | None:
-    """One test trajectory of every equation for which a trained CTFNO is in ``runs``."""
-    panels = []
-    for dataset in presets.PROBLEMS:
-        workdir = runs / "pde" / dataset / "ctfno" / "seed0"
-        try:
-            predictor = load_predictor(workdir)
-        except (CheckpointError, ConfigError) as error:
-            print(f"left out: {error}")
-            continue
-        if predictor.config.dataset.data_file:
-            print(f"left out: {workdir} was trained on {predictor.config.dataset.data_file}, not on generated data")
-            continue
-        test = field_run.load(predictor.config).test
-        if not 0 <= sample < len(test):
-            raise ValueError(f"--sample must be between 0 and {len(test) - 1} for {dataset}, got {sample}")
-        u = predictor(test.u0[sample : sample + 1], test.times)[0]
-        equation = equations.EQUATIONS[dataset]
-        for channel, name in enumerate(equation.channels):
-            label = dataset if len(equation.channels) == 1 else f"{dataset}, {name}"
-            truth = test.u[sample, ..., channel]
-            panels.append(suite.Panel(label, truth, u[..., channel], test.times, equation.domain))
-    return suite.heatmap_rows(panels) if panels else None
-
-
-def error_over_time(results: Path, preset: str) -> suite.Figure | None:
-    """Test error of every model against time, the mean over seeds, one panel for each equation."""
-    rows = tables.read_rows(results / "pde", preset)
+def error_over_time(results: Path, preset: str) -> Figure | None:
+    """Test error of every model against time, mean over seeds, one panel for each equation."""
+    found = Results(results)
     curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
-    for dataset in presets.PROBLEMS:
-        for model in (m for m in (*presets.SURROGATES, presets.AT_ONCE) if m in presets.cells(dataset)):
-            found = [r["metrics"] for r in tables.cell(rows, dataset, model)]
-            found = [m for m in found if "rmse_in_deviations_over_time" in m]
-            if not found:
-                print(f"left out: no row of {dataset} with {model} in {results / 'pde'}")
+    for dataset in catalog.EQUATIONS:
+        for model in (m for m in catalog.SURROGATES if m in configs.models(dataset)):
+            cell = Cell("pde", dataset, model, preset)
+            scores = [row["metrics"] for row in found.of(cell)]
+            scores = [some for some in scores if "rmse_in_deviations_over_time" in some]
+            if not scores:
+                _left_out(cell, results)
                 continue
-            mean = np.mean([m["rmse_in_deviations_over_time"] for m in found], axis=0)
-            curves.setdefault(dataset, {})[model] = (np.asarray(found[0]["times"]), mean)
+            mean = np.mean([some["rmse_in_deviations_over_time"] for some in scores], axis=0)
+            curves.setdefault(dataset, {})[model] = (np.asarray(scores[0]["times"]), mean)
     return suite.error_curves(curves) if curves else None
+
+
+def effect_of_bound(results: Path) -> Figure | None:
+    """Errors and growth against M for both rules; the cell without a bound belongs to both."""
+    found = Results(results)
+    curves: dict[str, dict[str, dict[float | None, list[float]]]] = {}
+    for cell in catalog.cells("effect_of_bound", num_seeds=1):
+        some = found.of(cell)
+        if not some:
+            _left_out(cell, results)
+        rules = (cell.overrides["stability_rule"],) if "stability_rule" in cell.overrides else catalog.RULES
+        for rule in rules if some else ():
+            for name, metric in _BOUND_METRICS.items():
+                values = [row["metrics"][metric] for row in some]
+                curves.setdefault(rule, {}).setdefault(name, {})[cell.overrides["stability_bound"]] = values
+    return stability.effect_of_bound(curves, title="plane vibration: effect of the bound M") if curves else None
+
+
+def singular_values(results: Path) -> Figure | None:
+    """Singular values of the trained weights of all seeds, under the paper's rule."""
+    found = Results(results)
+    values: dict[str, dict[float | None, np.ndarray]] = {}
+    for bound in _SHOWN_BOUNDS:
+        overrides = {"stability_bound": bound, "stability_rule": "rows"}
+        cell = Cell("vibration", "plane_vibration", "ctfno", "paper", overrides=overrides)
+        some = [row["metrics"]["singular_values"] for row in found.of(cell)]
+        if not some:
+            _left_out(cell, results)
+            continue
+        for name, label in _MATRICES.items():
+            values.setdefault(label, {})[bound] = np.concatenate([matrices[name] for matrices in some])
+    return stability.singular_values(values) if values else None
+
+
+def data_efficiency(results: Path) -> Figure | None:
+    """Test errors of all seeds on heat against the number of training trajectories, with and without a bound."""
+    found = Results(results)
+    errors: dict[float | None, dict[int, list[float]]] = {}
+    for cell in catalog.cells("data_efficiency", num_seeds=1):
+        some = found.of(cell)
+        if not some:
+            _left_out(cell, results)
+            continue
+        by_size = errors.setdefault(cell.overrides["stability_bound"], {})
+        by_size[cell.overrides["num_train"]] = [row["metrics"]["rmse"] for row in some]
+    return efficiency.box_plots(errors) if errors else None
+
+
+def _left_out(cell: Cell, results: Path) -> None:
+    print(f"left out: no row in {results} of {cell.command}")
+
+
+def _results() -> Path:
+    return Path(FLAGS.results_dir)
+
+
+def _runs() -> tuple[Path, str, int]:
+    return Path(FLAGS.runs), FLAGS.preset, FLAGS.sample
+
+
+# Some return numbers with the figure, which are in no row.
+FIGURES: dict[str, Callable[[], Any]] = {
+    "error_over_time": lambda: error_over_time(_results(), FLAGS.preset),
+    "effect_of_bound": lambda: effect_of_bound(_results()),
+    "singular_values": lambda: singular_values(_results()),
+    "data_efficiency": lambda: data_efficiency(_results()),
+    "heatmaps": lambda: run_figures.heatmaps(*_runs()),
+    "trajectories": lambda: run_figures.trajectories(*_runs()),
+    "spiral_extrapolation": lambda: run_figures.spiral_extrapolation(*_runs()),
+    "noise": lambda: run_figures.noise(*_runs(), FLAGS.noise),
+}
 
 
 def main() -> None:
     output = files.make_directory(FLAGS.output_dir)
-    runs, results = Path(FLAGS.runs), Path(FLAGS.results_dir)
-    makers = {
-        "heatmaps": lambda: heatmaps(runs, FLAGS.sample),
-        "error_over_time": lambda: error_over_time(results, FLAGS.preset),
-        "trajectories": lambda: dynamics_figures.learned_trajectories(runs, FLAGS.sample),
-        "spiral_extrapolation": lambda: dynamics_figures.spiral_extrapolation(runs, FLAGS.sample),
-        "noise": lambda: dynamics_figures.noisy_observations(runs, FLAGS.sample, FLAGS.noise),
-        # The effect shows where training runs are few, as in the paper.
-        "effect_of_bound": lambda: stability_figures.effect_of_bound(results, "paper"),
-        "singular_values": lambda: stability_figures.singular_values(results, "paper"),
-    }
-    chosen = tuple(makers) if FLAGS.figure == "all" else (FLAGS.figure,)
-    drawn = [_write(output / f"{name}.png", makers[name]()) for name in chosen]
+    chosen = tuple(FIGURES) if FLAGS.figure == "all" else (FLAGS.figure,)
+    drawn = [_write(output / f"{name}.png", FIGURES[name]()) for name in chosen]
     if not any(drawn):
-        names = ", ".join(f"{name}.png" for name in chosen)
         raise ValueError(
-            f"nothing to draw in {names}: train first, with python -m experiments.pde, experiments.synthetic or "
-            "experiments.vibration"
+            f"nothing to draw in {', '.join(chosen)}: there are no rows in {FLAGS.results_dir} and no runs in "
+            f"{FLAGS.runs}; train first, with python -m experiments.reproduce"
         )
 
 
-def _write(path: Path, drawn: suite.Figure | tuple[suite.Figure, dynamics_figures.Numbers] | None) -> bool:
-    """The figure, and beside it the numbers that it is about, where they are in no row."""
+def _write(path: Path, drawn: Any) -> bool:
+    """Writes a figure and the numbers that come with it; False if there was nothing to draw."""
     if drawn is None:
-        print(f"left out: there is nothing to draw in {path.name}")
+        print(f"left out: {path.name}, nothing to draw")
         return False
     figure, numbers = drawn if isinstance(drawn, tuple) else (drawn, None)
     files.write_figure(path, figure)
@@ -110,16 +151,11 @@ def _write(path: Path, drawn: suite.Figure | tuple[suite.Figure, dynamics_figure
 
 
 if __name__ == "__main__":
-    flags.DEFINE_enum("figure", "all", FIGURES, "which figure")
+    flags.DEFINE_enum("figure", "all", ("all", *FIGURES), "which figure")
     flags.DEFINE_string("runs", "runs", "folder with trained runs")
     flags.DEFINE_string("results_dir", "results", "folder with the rows")
     flags.DEFINE_string("output_dir", "results/figures", "where to write")
-    flags.DEFINE_integer("sample", 0, "test trajectory that is drawn")
+    flags.DEFINE_integer("sample", 0, "test sample that is drawn", lower_bound=0)
     flags.DEFINE_float("noise", 0.1, "standard deviation of the noise on observations", lower_bound=0.0)
-    flags.DEFINE_enum(
-        "preset",
-        "default",
-        common.PRESETS,
-        "rows in error_over_time; figures on M are of the paper preset",
-    )
-    common.run_program(main)
+    flags.DEFINE_enum("preset", "default", configs.PRESETS, "preset of rows and runs, where a figure has several")
+    program.run(main, __doc__ or "")

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import jax
+import platformdirs
 from absl import logging
 
 # glibc's mallopt: no separate mappings, never give memory back, grow in large pieces, one arena.
@@ -18,15 +19,24 @@ def set_up() -> None:
     """Called once by every program, before the first computation."""
     # Backends that were looked for and not found, and every phase of every checkpoint, are not news.
     logging.set_verbosity(logging.ERROR)
+    _stay_on_cores()
     _silence_closed_loops()
     _keep_memory()
     _cache_compilations()
 
 
-def usable_cores() -> int:
+def cores() -> list[int]:
     """Processor cores that this process may use; a machine may have more."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    if sys.platform == "linux":
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _stay_on_cores() -> None:
+    """Keeps to the cores that ``CTFNO_CORES`` names, so that programs side by side do not disturb each other."""
+    named = os.environ.get("CTFNO_CORES")
+    if named and sys.platform == "linux":
+        os.sched_setaffinity(0, {int(core) for core in named.split(",")})
 
 
 def _silence_closed_loops() -> None:
@@ -60,7 +70,7 @@ def _keep_memory() -> None:
 
 def _cache_compilations() -> None:
     """Compiled programs are kept on disk: a second start takes seconds instead of compiling again."""
-    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ctfno_jax" / "compiled"
+    default = platformdirs.user_cache_path("ctfno_jax") / "compiled"
     directory = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(default))
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)

@@ -1,81 +1,88 @@
-"""What no model of plane vibration should lose to: ``python -m experiments.linear_forecast --data_dir=...``.
+"""Linear regression on plane vibration, a reference for all models: ``python -m experiments.linear_forecast``.
 
-Linear regression from the observed values to the eight that are asked for, with a ridge chosen on the validation part,
-on the same training runs as the other models: of the values as they come (``linear``), and of the values interpolated
-linearly to the 64 samples before the forecast (``linear_interpolated``).
+Ridge regression from the observed values to the eight that are asked for, on the training runs of the default preset:
+of the values as they are recorded (``linear``), and of the values interpolated linearly to the 64 samples before the
+forecast (``linear_interpolated``). The ridge parameter is chosen on the validation part.
 """
 
 import time
-from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from absl import flags
 from jaxtyping import Float
 
-from ctfno_jax import metrics
-from ctfno_jax.data import plane_vibration, series
-from experiments import common, files, host
-from experiments.configs import vibration as presets
+from ctfno_jax import files, metrics, results
+from ctfno_jax.data import problems
+from ctfno_jax.data.series import Series, SeriesDataset
+from ctfno_jax.training.workdir import versions
+from experiments import configs, program
+from experiments.cells import Cell
 
 FLAGS = flags.FLAGS
 
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+DATASET = "plane_vibration"
 MODELS = ("linear", "linear_interpolated")
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 
-def features(some: series.Series) -> Float[np.ndarray, "batch features"]:
+def features(some: Series) -> Float[np.ndarray, "batch features"]:
     """All observed values of a series in one row, and a one for the constant."""
     return np.concatenate([some.observed.reshape(len(some), -1).astype(np.float64), np.ones((len(some), 1))], axis=1)
 
 
-def fit(data: series.SeriesDataset) -> tuple[Float[np.ndarray, "features outputs"], float]:
-    """Weights of the regression, and the ridge with the least error on the validation part."""
+def fit(data: SeriesDataset) -> tuple[Float[np.ndarray, "features outputs"], float]:
+    """Weights of the regression, and the ridge parameter with the least error on the validation part."""
     inputs, targets = features(data.train), data.train.values.reshape(len(data.train), -1)
     moments, moment = inputs.T @ inputs, inputs.T @ targets
-    held_out = features(data.validation)
-    best: tuple[float, float, np.ndarray] | None = None
-    for ridge in RIDGES:
-        weights = np.linalg.solve(moments + ridge * np.eye(len(moments)), moment)
-        error = metrics.rmse(held_out @ weights, data.validation.values.reshape(len(held_out), -1))
-        if best is None or error < best[0]:
-            best = (error, ridge, weights)
-    assert best is not None
-    return best[2], best[1]
+    candidates = [(np.linalg.solve(moments + ridge * np.eye(len(moments)), moment), ridge) for ridge in RIDGES]
+    return min(candidates, key=lambda candidate: _mse(data.validation, candidate[0]))
 
 
-def result(data: series.SeriesDataset, model: str) -> dict[str, Any]:
+def _mse(some: Series, weights: np.ndarray) -> float:
+    return metrics.rmse(features(some) @ weights, some.values.reshape(len(some), -1)) ** 2
+
+
+def data_options(model: str) -> dict[str, Any]:
+    """Options of the record: those of the default preset, interpolated or not."""
+    options = configs.flat_settings(DATASET, "ctfno", "default")["data_options"]
+    return {**options, "interpolated": model == "linear_interpolated"}
+
+
+def result(data: SeriesDataset, model: str) -> dict[str, Any]:
     """The row of one regression."""
-    start = time.perf_counter()
+    assert data.test is not None
+    start, cpu_start = time.perf_counter(), time.process_time()
     weights, ridge = fit(data)
-    seconds = time.perf_counter() - start
-    scores = {}
-    for name, part in (("mse", data.test), ("train_mse", data.train), ("validation_mse", data.validation)):
-        values = features(part) @ weights
-        scores[name] = metrics.rmse(values, part.values.reshape(len(part), -1)) ** 2
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    mse = _mse(data.test, weights)
     return {
-        "experiment": "vibration", "dataset": data.name, "source": plane_vibration.FILE, "data": data.info,
-        "model": model, "preset": "default", "seed": 0, "num_params": weights.size, "steps": 0,
-        "train_seconds": round(seconds, 1), "ridge": ridge, "metrics": {**scores, "rmse": scores["mse"] ** 0.5},
-        "paper": None, "cpu_cores": host.usable_cores(), "stability_bound": None, "stability_rule": None,
+        "experiment": "vibration", "dataset": DATASET, "model": model, "preset": "default", "seed": 0, "overrides": {},
+        "command": "python -m experiments.linear_forecast", "paper": None, "evaluated_on": "test",
+        "num_params": weights.size, "steps": 0,
+        "train_seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1),
+        "metrics": {
+            "mse": mse, "rmse": mse**0.5, "train_mse": _mse(data.train, weights),
+            "validation_mse": _mse(data.validation, weights),
+        },
+        "source": data.source, "data": dict(data.info),
+        "config": {"data": {"data_options": data_options(model)}, "ridge": ridge}, "commit": results.commit(),
+        "versions": versions(), "devices": [f"{d.platform}:{d.device_kind}" for d in jax.local_devices()],
     }  # fmt: skip
 
 
 def main() -> None:
-    config = presets.vibration_config(plane_vibration.NAME, "ctfno", "default", 0)
-    options: dict[str, Any] = dict(config.dataset.data_options)
     for model in MODELS:
-        options["interpolated"] = model == "linear_interpolated"
-        data = plane_vibration.load(plane_vibration.find_file(FLAGS.data_dir), **options)
+        data = problems.load_dataset(DATASET, data_dir=FLAGS.data_dir, **data_options(model))
+        assert isinstance(data, SeriesDataset)
         row = result(data, model)
         print(f"{model}: test MSE {row['metrics']['mse']:.3e}, training MSE {row['metrics']['train_mse']:.3e}")
         if FLAGS.results_dir:
-            path = Path(FLAGS.results_dir) / "vibration" / f"{data.name}-{model}-default-seed0.json"
-            files.make_directory(path.parent)
-            files.write_json(path, row)
+            files.write_json(Cell("vibration", DATASET, model).row_path(FLAGS.results_dir), row)
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("data_dir", None, "folder with the record")
     flags.DEFINE_string("results_dir", None, "leave the rows there")
-    common.run_program(main)
+    program.run(main, __doc__ or "")

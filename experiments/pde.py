@@ -1,16 +1,9 @@
 """Trains a surrogate of a partial differential equation: ``python -m experiments.pde --dataset=heat --model=ctfno``."""
 
-from experiments import cells, common
-from experiments.configs import pde as presets
+from experiments import cells, program
 
-
-def main() -> None:
-    cells.run_cell(presets.pde_config)
-
+DATASETS = ("heat", "burgers", "diffusion_sorption", "navier_stokes", "reaction")
 
 if __name__ == "__main__":
-    common.define_training_flags(
-        tuple(presets.PROBLEMS),
-        (*presets.SURROGATES, presets.AT_ONCE, *presets.ABLATIONS, "neural_flow", "neural_laplace"),
-    )
-    common.run_program(main)
+    program.define_training_flags(DATASETS)
+    program.run(lambda: cells.run_from_flags("pde"), __doc__ or "", program.training_help)

@@ -1,9 +1,9 @@
 """Queries a trained run: ``python -m experiments.predict --workdir=RUN --input=u0.npy --times=0.1,2 --output=u.npz``.
 
-The input is a ``.npy`` array of initial states, ``(x,)``, ``(batch, x)`` or ``(batch, *space, channels)``, on any grid
-that can carry the model's modes. For a run on series it is what was observed, ``(steps,)``, ``(batch, steps)`` or
-``(batch, steps, features)``, and times count from the last observation. The output holds ``u`` as ``(batch, time,
-*space, channels)``, ``times`` and ``u0``; a picture of the first sample is left beside it.
+The input is a ``.npy`` array of initial states ``(batch, *space, channels)``, on any grid that can carry the model's
+modes. The batch axis may be missing, and for one channel the channel axis. For a run on series, the input is the
+observations ``(batch, steps, features)``, and times count from the last one. The output holds ``u`` as ``(batch, time,
+*space, channels)``, ``times`` and ``u0``. A figure of the first sample is written beside it.
 """
 
 from pathlib import Path
@@ -11,25 +11,38 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from ctfno_jax.plotting import fields as plots
+from ctfno_jax import files
+from ctfno_jax.data.readers import npy
+from ctfno_jax.plotting import fields as field_plots
 from ctfno_jax.plotting import series as series_plots
-from ctfno_jax.predict import is_series, load_predictor
-from experiments import common, files
+from ctfno_jax.predict import Predictor, load_predictor
+from experiments import program
 
 FLAGS = flags.FLAGS
 
 
-def parse_times(text: str) -> np.ndarray:
-    """Times from ``0.1,0.37,2`` or, evenly spaced with both ends, ``start:stop:count``."""
+def count_times(text: str) -> int:
+    """Number of times that :func:`parse_times` returns; ValueError for text of another form."""
     try:
         if ":" in text:
             start, stop, count = text.split(":")
+            float(start), float(stop)
             if int(count) < 1:
                 raise ValueError
-            return np.linspace(float(start), float(stop), int(count))
-        return np.asarray([float(part) for part in text.split(",")])
+            return int(count)
+        return len([float(part) for part in text.split(",")])
     except ValueError as error:
         raise ValueError(f"--times must look like 0.1,0.37,2.0 or start:stop:count, got {text!r}") from error
+
+
+def parse_times(text: str) -> np.ndarray:
+    """Times from ``0.1,0.37,2`` or, evenly spaced with both ends, ``start:stop:count``."""
+    count = count_times(text)
+    if ":" in text:
+        start, stop, _ = text.split(":")
+        with np.errstate(invalid="ignore"):  # infinities are refused with all other times
+            return np.linspace(float(start), float(stop), count)
+    return np.asarray([float(part) for part in text.split(",")])
 
 
 def as_states(array: np.ndarray, in_channels: int, num_space: int) -> np.ndarray:
@@ -48,42 +61,49 @@ def as_states(array: np.ndarray, in_channels: int, num_space: int) -> np.ndarray
     )
 
 
+def draw(predictor: Predictor, u0: np.ndarray, times: np.ndarray, u: np.ndarray):
+    """Figure of the first sample."""
+    about = predictor.description
+    title = f"{about['title']}: {type(predictor.model).__name__}"
+    if predictor.is_series:
+        order = np.argsort(times, kind="stable")
+        return series_plots.curves(times[order], u[0, order], title=f"{title}, first sample")
+    return field_plots.answer(u[0], times, u0=u0[0], channels=about["channels"], title=title)
+
+
 def main() -> None:
     for name in ("workdir", "input", "times", "output"):
         if not FLAGS[name].value:
             raise ValueError(f"--{name} is missing")
-    times = parse_times(FLAGS.times)
-    array = files.read_array(FLAGS.input)
     output = Path(FLAGS.output)
     if output.suffix != ".npz":
         raise ValueError(f"--output must end in .npz, got {output}")
+    num_times = count_times(FLAGS.times)
+    array = npy.read(FLAGS.input)
     files.make_directory(output.parent)
     predictor = load_predictor(FLAGS.workdir)
-    num_space = len(predictor.description["grid"])
-    states = as_states(array, predictor.state_channels, num_space)
+    states = as_states(array, predictor.in_channels, predictor.num_space)
+    predictor.check_size(states.shape, num_times)
+    times = parse_times(FLAGS.times)
     u = predictor(states, times)
     files.write_npz(output, u=u, times=times, u0=states)
-    print(f"{output}: u {u.shape} as (batch, time, *space, channels)")
-    horizon = predictor.description.get("final_time")
-    if horizon is not None and times.max() > horizon * (1 + 1e-6):
-        print(f"note: times up to {times.max():g} lie beyond the training horizon of {horizon:g}")
-    if is_series(predictor.config):
-        order = np.argsort(times, kind="stable")
-        title = f"{predictor.config.dataset.dataset}: {predictor.config.model.model}, first sample"
-        figure = series_plots.curves(times[order], u[0, order], title=title)
-        files.write_figure(output.with_suffix(".png"), figure)
-        print(f"{output.with_suffix('.png')}: first sample")
-    elif num_space == 1:
-        order = np.argsort(times, kind="stable")
-        title = f"{predictor.config.dataset.dataset}: {predictor.config.model.model}"
-        figure = plots.snapshots(states[0, :, 0], u[0, order, :, 0], times[order], title=title)
-        files.write_figure(output.with_suffix(".png"), figure)
-        print(f"{output.with_suffix('.png')}: first sample")
+    print(f"{output}: u {u.shape} as (batch, time, {'' if predictor.is_series else '*space, '}channels)")
+    for note in predictor.notes(states, times):
+        print(f"note: {note}")
+    if not np.all(np.isfinite(u)):
+        print(f"note: {np.sum(~np.isfinite(u))} of the {u.size} values of u are not finite")
+    figure = output.with_suffix(".png")
+    files.write_figure(figure, draw(predictor, states, times, u))
+    print(f"{figure}: first sample")
 
 
-if __name__ == "__main__":
+def define_flags() -> None:
     flags.DEFINE_string("workdir", None, "folder of a finished or running training")
     flags.DEFINE_string("input", None, ".npy file with initial states")
     flags.DEFINE_string("times", None, "query times, as 0.1,0.37 or start:stop:count")
     flags.DEFINE_string("output", None, ".npz file to write")
-    common.run_program(main)
+
+
+if __name__ == "__main__":
+    define_flags()
+    program.run(main, __doc__ or "")

@@ -1,17 +1,13 @@
-"""Times the operator in one run, as ratios: ``python -m experiments.timing``.
+"""Times CTFNO and the models it is compared with on this machine: ``python -m experiments.timing --measure=operator``.
 
-Every number is the least of several repetitions after warm-up. Compared are, on the same parameters and inputs:
+operator   forward and backward passes of CTFNO on random fields: as it is (``ours``), with ``fourier_method="fft"``
+           (``rfft``), and as a direct transcription of its formula (``obvious``, see experiments/obvious.py), with the
+           same parameters and inputs. Also growth with times, points and width, and the arithmetic rate of ours as a
+           fraction of that of a 2048-cube float32 matrix product. Only matrix products are counted.
+heat       training and inference of FNO-RNN, FNO-2D and CTFNO on heat, seconds per epoch, as in the paper
+dynamics   training step and forecast of all models on the spiral, from trained runs in ``--runs``
 
-* ours: the model as it is;
-* rfft: the model with its FFT form;
-* obvious: u0 repeated over all query times, complex einsum, FFT (``experiments/obvious.py``);
-
-and the arithmetic of ours as a fraction of the rate of a 2048-cube float32 matrix product on this machine. Only matrix
-products are counted: a backward pass does each of them once more for the field and, where there is a weight (not for
-the transforms), once more for the weight.
-
-``--heat_output=FILE`` instead times training and inference of FNO-RNN, FNO-2D and CTFNO on heat, as the paper does;
-``--dynamics_output=FILE`` those of the models of dynamics on the spiral, from trained runs in ``--runs``.
+Every number is the least of several repetitions after warm-up. ``--results_dir`` keeps them for experiments.tables.
 """
 
 import functools
@@ -24,22 +20,30 @@ import jax
 import jax.numpy as jnp
 from absl import flags
 
-from ctfno_jax.data import batching
+from ctfno_jax import files, results
+from ctfno_jax.config import OptimizerConfig
+from ctfno_jax.data import batching, problems
+from ctfno_jax.data.series import SeriesDataset
+from ctfno_jax.models import interface
 from ctfno_jax.models.ctfno import CTFNO, num_parameters
 from ctfno_jax.models.registry import build_model
-from ctfno_jax.training import objectives, optimizers
+from ctfno_jax.predict import load_predictor
+from ctfno_jax.training import losses, optimizers
 from ctfno_jax.training import step as step_lib
-from experiments import common, dynamics_timing, files, obvious, tables
-from experiments.configs import pde
+from ctfno_jax.training.workdir import versions
+from ctfno_jax.types import Params
+from experiments import catalog, configs, obvious, program, reproduce, table_lines, tables
+from experiments.cells import Cell
 
 FLAGS = flags.FLAGS
 
-HEAT_MODELS = ("ctfno", "fno_rnn", "fno_2d")
 SIZES = ((20, 10, 256), (20, 5, 256), (20, 50, 1024))
+HEAT_MODELS = ("ctfno", "fno_rnn", "fno_2d")
+_SERIES = 120  # of the spiral in one step, as in its training
 
 
 def best_seconds(fn: Callable[..., Any], *args: Any, repeats: int, warm_up: int = 2) -> float:
-    """Least wall time of several calls after some for warm-up."""
+    """Least wall time of several calls after warm-up."""
     for _ in range(warm_up):
         jax.block_until_ready(fn(*args))
     best = float("inf")
@@ -50,6 +54,9 @@ def best_seconds(fn: Callable[..., Any], *args: Any, repeats: int, warm_up: int 
     return best
 
 
+# --- the operator alone -----------------------------------------------------------------------------------------------
+
+
 def matmul_rate(repeats: int) -> float:
     """Float32 operations per second of a 2048-cube matrix product."""
     a = jax.random.normal(jax.random.key(0), (2048, 2048))
@@ -57,7 +64,11 @@ def matmul_rate(repeats: int) -> float:
 
 
 def operations(model: CTFNO, batch: int, num_times: int, num_points: int) -> tuple[float, float]:
-    """Operations in the matrix products of a forward pass, and of a forward and backward pass."""
+    """Operations in the matrix products of a forward pass, and of a forward and backward pass.
+
+    A backward pass does each product once more for the field and, where there is a weight, once more for the weight;
+    the transforms have none.
+    """
     (modes,) = model.modes
     pairs = batch * num_times
     transform = 2 * num_points * 2 * modes * model.width
@@ -70,89 +81,48 @@ def operations(model: CTFNO, batch: int, num_times: int, num_points: int) -> tup
     return transforms + weighted, 2 * transforms + 3 * weighted
 
 
-def time_model(apply_fn: Callable[..., Any], args: tuple[Any, ...], repeats: int) -> tuple[float, float]:
+def time_model(apply_fn: Callable[..., Any], args: tuple[Any, ...], repeats: int) -> dict[str, float]:
     """Seconds of a forward pass, and of a forward and backward pass with respect to the parameters."""
-    forward = jax.jit(apply_fn)
-    backward = jax.jit(jax.grad(lambda p, u0, t: jnp.mean(jnp.square(apply_fn(p, u0, t)))))
-    return best_seconds(forward, *args, repeats=repeats), best_seconds(backward, *args, repeats=repeats)
+    backward = jax.grad(lambda p, u0, t: jnp.mean(jnp.square(apply_fn(p, u0, t))))
+    passes = {"forward": apply_fn, "forward_backward": backward}
+    return {name: best_seconds(jax.jit(fn), *args, repeats=repeats) for name, fn in passes.items()}
 
 
-def half_precision(repeats: int) -> dict[str, float]:
-    """What bfloat16 inputs of the pointwise products save, and the relative error they make, at the small size."""
-    batch, num_times, num_points = SIZES[0]
-    model = CTFNO(coordinates=False, time_scale=20.0)
+def random_request(model: CTFNO, batch: int, num_times: int, num_points: int) -> tuple[Params, Any, Any]:
+    """Initial parameters, random fields and query times."""
     u0 = jax.random.normal(jax.random.key(1), (batch, num_points, 1))
     times = jnp.linspace(0.05, 2.5, num_times)
-    params = model.init(jax.random.key(0), u0[:1], times[:1])
-    half = model.clone(pointwise_dtype="bfloat16")
-    full_u, half_u = (jnp.asarray(m.apply(params, u0, times)) for m in (model, half))
-    seconds = {name: time_model(m.apply, (params, u0, times), repeats)[1] for name, m in (("f", model), ("h", half))}
-    return {
-        "speedup": seconds["f"] / seconds["h"],
-        "relative_error": float(jnp.linalg.norm(half_u - full_u) / jnp.linalg.norm(full_u)),
-    }
+    return model.init(jax.random.key(0), u0[:1], times[:1]), u0, times
 
 
 def compare(batch: int, num_times: int, num_points: int, repeats: int) -> dict[str, Any]:
-    """Times of ours, rfft and obvious at one size."""
+    """Times of the three forms at one size."""
     model = CTFNO(coordinates=False, time_scale=20.0)
-    u0 = jax.random.normal(jax.random.key(1), (batch, num_points, 1))
-    times = jnp.linspace(0.05, 2.5, num_times)
-    params = model.init(jax.random.key(0), u0[:1], times[:1])
+    request = random_request(model, batch, num_times, num_points)
     forms = {
         "ours": model.apply,
         "rfft": model.clone(fourier_method="fft").apply,
-        "obvious": lambda p, a, t: obvious.apply(model, p, a, t),
+        "obvious": functools.partial(obvious.apply, model),
     }
-    # The rate is taken before and after: the better one is closer to what the machine can do undisturbed.
+    # Before and after: the better rate is closer to that of the undisturbed machine.
     rate = matmul_rate(repeats)
-    seconds = {name: time_model(fn, (params, u0, times), repeats) for name, fn in forms.items()}
+    seconds = {name: time_model(fn, request, repeats) for name, fn in forms.items()}
     rate = max(rate, matmul_rate(repeats))
+    counts = zip(seconds["ours"].items(), operations(model, batch, num_times, num_points), strict=True)
     return {
         "size": [batch, num_times, num_points],
-        "seconds": {name: {"forward": f, "forward_backward": b} for name, (f, b) in seconds.items()},
+        "seconds": seconds,
         "matmul_gflops": rate / 1e9,
-        "fraction_of_matmul": {
-            part: count / value / rate
-            for part, count, value in zip(
-                ("forward", "forward_backward"), operations(model, batch, num_times, num_points), seconds["ours"],
-                strict=True,
-            )
-        },
-    }  # fmt: skip
-
-
-def report(result: dict[str, Any]) -> str:
-    """One size as a table."""
-    batch, num_times, num_points = result["size"]
-    lines = [
-        f"\n{batch} samples x {num_times} times x {num_points} points",
-        f"{'':<10}{'forward':>12}{'ratio':>8}{'fwd + bwd':>12}{'ratio':>8}",
-    ]
-    ours = result["seconds"]["ours"]
-    for name, value in result["seconds"].items():
-        f, b = value["forward"], value["forward_backward"]
-        lines.append(
-            f"{name:<10}{1e3 * f:>9.1f} ms{f / ours['forward']:>8.2f}"
-            f"{1e3 * b:>9.1f} ms{b / ours['forward_backward']:>8.2f}"
-        )
-    fraction = result["fraction_of_matmul"]
-    lines.append(
-        f"ours runs at {fraction['forward']:.0%} forward and {fraction['forward_backward']:.0%} forward and backward "
-        f"of a 2048-cube product ({result['matmul_gflops']:.0f} GF/s)"
-    )
-    return "\n".join(lines)
+        "fraction_of_matmul": {name: count / value / rate for (name, value), count in counts},
+    }
 
 
 def growth(repeats: int) -> dict[str, list[tuple[int, float]]]:
-    """Seconds of a forward and backward pass as times, points and width grow, others fixed."""
+    """Seconds of a forward and backward pass as times, points or width grow, the others fixed."""
 
     def seconds(num_times: int = 8, num_points: int = 256, width: int = 64) -> float:
         model = CTFNO(width=width, coordinates=False, time_scale=20.0)
-        u0 = jax.random.normal(jax.random.key(1), (8, num_points, 1))
-        times = jnp.linspace(0.05, 2.5, num_times)
-        params = model.init(jax.random.key(0), u0[:1], times[:1])
-        return time_model(model.apply, (params, u0, times), repeats)[1]
+        return time_model(model.apply, random_request(model, 8, num_times, num_points), repeats)["forward_backward"]
 
     return {
         "times": [(n, seconds(num_times=n)) for n in (1, 4, 16, 64)],
@@ -161,90 +131,133 @@ def growth(repeats: int) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def heat_epoch(repeats: int, *, num_train: int = 400, num_test: int = 100, num_points: int = 1024) -> dict[str, Any]:
-    """Seconds of a training epoch and of predicting the test set on heat, by the models and sizes of the paper.
+def operator(repeats: int, *, quick: bool = False) -> dict[str, Any]:
+    """All numbers on the operator; the smallest size only if ``quick``."""
+    sizes = [
+        compare(*size, repeats=repeats if size[-1] < 1024 else max(2, repeats // 4))
+        for size in SIZES[: 1 if quick else None]
+    ]
+    return {"sizes": sizes, "growth": {} if quick else growth(repeats)}
+
+
+# --- training and inference -------------------------------------------------------------------------------------------
+
+
+def train_step_of(model: Any, params: Params, optimizer: OptimizerConfig, steps: int, loss: str) -> tuple[Any, Any]:
+    """A compiled training step of a batch, and the state it starts from."""
+    update = optimizers.optimizer(optimizer, steps)
+
+    def loss_fn(some: Params, batch: batching.Batch) -> Any:
+        return losses.loss(loss)(model.apply(some, batch.u0, batch.times), batch.target)
+
+    step = jax.jit(functools.partial(step_lib.train_step, loss_fn=loss_fn, optimizer=update))
+    return step, step_lib.create_state(params, update, jax.random.key(2))
+
+
+def heat(repeats: int, *, num_train: int = 400, num_test: int = 100, num_points: int = 1024) -> dict[str, Any]:
+    """Seconds of a training epoch and of predicting the test set, by the models and sizes of the paper.
 
     Batches of 20 trajectories at all 50 times on all points: one step is timed and counted as often as an epoch has it.
     """
     batch, num_times = 20, 50
     u0 = jax.random.normal(jax.random.key(1), (batch, num_points, 1))
     times = jnp.arange(1, num_times + 1) * (2.5 / num_times)
-    target = jnp.zeros((batch, num_times, num_points, 1))
+    data = batching.Batch(u0, times, jnp.zeros((batch, num_times, num_points, 1)))
     numbers: dict[str, Any] = {}
     for name in HEAT_MODELS:
-        config = pde.pde_config("heat", name, "paper", 0)
-        fields = {**config.model.model_fields, **({"remat": True} if name == "fno_rnn" else {})}
-        model = build_model(name, **fields)
+        config = configs.cell("pde", "heat", name, "paper")
+        # Without it, the layers of all fifty steps of FNO-RNN do not fit into the memory of a small machine.
+        more = {"remat": True} if name == "fno_rnn" else {}
+        model = build_model(config.network.network, **{**config.network.network_fields, **more})
         params = jax.jit(model.init)(jax.random.key(0), u0[:1], times[:1])
-        optimizer = optimizers.optimizer(config.optimizer, config.train.steps)
-        state = step_lib.create_state(params, optimizer, jax.random.key(2))
-        loss = step_lib.make_loss(model.apply, objectives.objective(config.train.loss))
-        step = jax.jit(functools.partial(step_lib.train_step, loss_fn=loss, optimizer=optimizer))
-        batch_arrays = batching.Batch(u0, times, target)
+        step, state = train_step_of(model, params, config.optimizer, config.train.steps, config.settings["loss"])
         numbers[name] = {
-            "training": num_train // batch * best_seconds(step, state, batch_arrays, repeats=repeats, warm_up=1),
+            "training": num_train // batch * best_seconds(step, state, data, repeats=repeats, warm_up=1),
             "inference": num_test // batch * best_seconds(jax.jit(model.apply), params, u0, times, repeats=repeats),
             "num_params": num_parameters(params["params"]),
         }
         print(f"{name}: {numbers[name]['training']:.1f} s training, {numbers[name]['inference']:.1f} s inference")
+    size = {"num_train": num_train, "num_test": num_test, "num_times": num_times, "num_points": num_points}
+    return {"size": size, "batch_size": batch, "models": numbers}
+
+
+def dynamics(runs: Path, repeats: int) -> dict[str, Any]:
+    """Seconds of a training step and of a forecast of 120 series at all 100 times.
+
+    The cost of an adaptive solver depends on the learned vector field, so the models are those of trained runs.
+    """
+    data = problems.load_dataset("spiral", parts=("train", "validation"))
+    assert isinstance(data, SeriesDataset)
+    train = data.train.select(slice(_SERIES))
+    batch = batching.Batch(*(jnp.asarray(a) for a in (train.observed, train.times, train.values)))
+    numbers: dict[str, Any] = {}
+    for name in catalog.DE_MODELS:
+        cell = Cell("synthetic", "spiral", name)
+        predictor, config = load_predictor(reproduce.workdir(cell, runs)), cell.config()
+        model, params = predictor.model, predictor.params
+        step, state = train_step_of(model, params, config.optimizer, config.train.steps, "mse")
+        numbers[name] = {
+            "training": best_seconds(step, state, batch, repeats=repeats),
+            "inference": best_seconds(jax.jit(model.apply), params, batch.u0, batch.times, repeats=repeats),
+            "num_params": num_parameters(params["params"]),
+        }
+        calls = interface.count_evaluations(model, params, batch.u0, batch.times)
+        if calls is not None:
+            numbers[name]["function_evaluations"] = calls
+        print(f"{name}: {numbers[name]['training']:.4f} s training, {numbers[name]['inference']:.4f} s inference")
+    return {"batch_size": _SERIES, "models": numbers}
+
+
+# --- the program ------------------------------------------------------------------------------------------------------
+
+
+def record(name: str, numbers: dict[str, Any]) -> dict[str, Any]:
+    """The numbers with the command, the versions and the devices that they are of."""
     return {
-        "experiment": "timing", "dataset": "heat", "size": [num_train, num_times, num_points], "batch_size": batch,
-        "num_test": num_test, "models": numbers, "device": _device(),
+        "experiment": "timing", "command": f"python -m experiments.timing --measure={name}", **numbers,
+        "commit": results.commit(), "versions": versions(),
+        "devices": [f"{device.platform}:{device.device_kind}" for device in jax.local_devices()],
     }  # fmt: skip
 
 
-def _device() -> str:
-    device = jax.devices()[0]
-    return f"{device.platform}:{device.device_kind}"
-
-
 def main() -> None:
-    repeats = FLAGS.repeats
-    if FLAGS.heat_output:
-        row = heat_epoch(max(1, repeats // 6))
-        files.write_json(FLAGS.heat_output, row)
-        print(tables.timing_table(Path(FLAGS.heat_output), "text"))
-        return
-    if FLAGS.dynamics_output:
-        row = {**dynamics_timing.measure(Path(FLAGS.runs), best_seconds, repeats), "device": _device()}
-        files.write_json(FLAGS.dynamics_output, row)
-        print(tables.dynamics_timing_table(Path(FLAGS.dynamics_output), "text"))
-        return
-    results = []
-    for size in SIZES[: 1 if FLAGS.quick else None]:
-        results.append(compare(*size, repeats=repeats if size[-1] < 1024 else max(2, repeats // 4)))
-        print(report(results[-1]), flush=True)
-    half = half_precision(repeats)
-    print(
-        f"\nbfloat16 pointwise products: {half['speedup']:.2f}x as fast forward and backward, "
-        f"relative error {half['relative_error']:.1e}"
-    )
-    rows = {} if FLAGS.quick else growth(repeats)
-    if rows:
-        print("\ngrowth of a forward and backward pass (8 samples x 8 times x 256 points x width 64 but for one)")
-        for name, values in rows.items():
-            first = values[0][1]
-            print(f"{name:<8}" + "   ".join(f"{n}: {1e3 * s:.1f} ms (x{s / first:.1f})" for n, s in values))
-    if FLAGS.output:
-        files.write_json(
-            FLAGS.output,
-            {
-                "experiment": "timing",
-                "device": _device(),
-                "sizes": results,
-                "bfloat16": half,
-                "growth": rows,
-            },
+    name, repeats = FLAGS.measure, FLAGS.repeats
+    if FLAGS.quick and FLAGS.results_dir:
+        raise ValueError("--quick measures one size only, which is no result; remove it or --results_dir")
+    if name == "operator":
+        numbers = operator(repeats, quick=FLAGS.quick)
+    elif name == "heat":
+        numbers = heat(max(1, repeats // 6))
+    else:
+        numbers = dynamics(Path(FLAGS.runs), repeats)
+    made = record(name, numbers)
+    title, lines = table_lines.TIMINGS[name](made)
+    print(f"{title}\n{tables.layout(lines, 'text')}")
+    if name == "operator":
+        print(operator_notes(made))
+    if FLAGS.results_dir:
+        files.write_json(Path(FLAGS.results_dir) / "timing" / f"{name}.json", made)
+
+
+def operator_notes(made: dict[str, Any]) -> str:
+    """Arithmetic rates and growth as text."""
+    lines = []
+    for result in made["sizes"]:
+        size, fraction = " x ".join(map(str, result["size"])), result["fraction_of_matmul"]
+        lines.append(
+            f"{size}: CTFNO runs at {fraction['forward']:.0%} forward and {fraction['forward_backward']:.0%} forward "
+            f"and backward of the rate of a matrix product, {result['matmul_gflops']:.0f} GFLOP/s"
         )
+    for name, values in made["growth"].items():
+        first = values[0][1]
+        lines.append(f"{name}: " + ", ".join(f"{n}: {1e3 * s:.1f} ms (x {s / first:.1f})" for n, s in values))
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
+    flags.DEFINE_enum("measure", "operator", ("operator", "heat", "dynamics"), "what to time")
     flags.DEFINE_integer("repeats", 12, "repetitions of which the least counts", lower_bound=1)
-    flags.DEFINE_boolean("quick", False, "the small size only")
-    flags.DEFINE_string("output", None, "also write the numbers to this .json file")
-    flags.DEFINE_string(
-        "heat_output", None, "instead time an epoch of FNO-RNN, FNO-2D and CTFNO on heat, into this file"
-    )
-    flags.DEFINE_string("dynamics_output", None, "instead time the models of dynamics on the spiral, into this file")
-    flags.DEFINE_string("runs", "runs", "folder with trained runs, for --dynamics_output")
-    common.run_program(main)
+    flags.DEFINE_boolean("quick", False, "operator: the smallest size only")
+    flags.DEFINE_string("results_dir", None, "keep the numbers there, in timing/<measure>.json")
+    flags.DEFINE_string("runs", "runs", "folder with trained runs, for dynamics")
+    program.run(main, __doc__ or "")

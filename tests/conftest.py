@@ -1,4 +1,4 @@
-"""Settings that must be there before JAX is imported, and the smallest run that exercises everything."""
+"""Settings that must be there before JAX is imported."""
 
 import os
 
@@ -15,6 +15,8 @@ os.environ["XLA_FLAGS"] = " ".join(
 os.environ["NPROC"] = "32"
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["MPLBACKEND"] = "Agg"
+# Files of the person who runs the tests must not be read.
+os.environ.pop("CTFNO_DATA_DIR", None)
 
 import jaxtyping
 import pytest
@@ -31,28 +33,10 @@ jaxtyping.install_import_hook(
     "beartype.beartype",
 )
 
-from ctfno_jax.config import DatasetConfig, ExperimentConfig, ModelConfig, OptimizerConfig, TrainConfig
 
-
-@pytest.fixture(scope="session")
-def tiny_config() -> ExperimentConfig:
-    model_fields = {
-        "width": 8,
-        "modes": [6],
-        "heads": 2,
-        "time_width": 8,
-        "time_features": 4,
-        "time_scale": 20.0,
-        "coordinates": False,
-    }
-    return ExperimentConfig(
-        experiment="pde",
-        preset="quick",
-        seed=0,
-        dataset=DatasetConfig(
-            dataset="heat", num_train=24, num_validation=4, num_test=3, data_options={"num_points": 32, "num_times": 5}
-        ),
-        model=ModelConfig("ctfno", model_fields),
-        optimizer=OptimizerConfig(learning_rate=3e-3),
-        train=TrainConfig(steps=8, batch_size=8, times_per_step=2, train_grid=16, steps_per_call=2, eval_every=4),
-    )
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Generated data of the tests are kept in a folder of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CTFNO_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -1,1 +1,1 @@
-"""Arrays with a seeded split; never a model."""
+"""Problems and their data: arrays with a seeded split."""

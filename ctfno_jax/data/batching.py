@@ -1,7 +1,9 @@
-"""Random batches as a pure function of (key, step): nothing to save but the two, and resuming is exact.
+"""Random batches as a pure function of (key, step).
 
-Symmetries of the equation make more data out of the same trajectories: translations, reflections, changes of sign, and,
-because none of the equations depends on time itself, any frame of a trajectory as the initial state of the later ones.
+A run resumes exactly from its key and its step. Symmetries of the equation augment the data: translations, reflections,
+changes of sign, and, for autonomous equations, any frame of a trajectory as the initial state of the later ones.
+
+Frame 0 of a trajectory is its initial state, frame i the solution at the i-th time.
 """
 
 import dataclasses
@@ -9,64 +11,81 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ctfno_jax.types import Key
 
 
 class FieldArrays(NamedTuple):
-    """Normalised trajectories on the device; ``weight`` is what an error counts, one where it is None."""
+    """Encoded trajectories on the device."""
 
     u0: Float[Array, "samples *space channels"]
     times: Float[Array, " time"] | Float[Array, "samples time"]
     u: Float[Array, "samples time *space out_channels"]
-    weight: Float[Array, "samples out_channels"] | None = None
 
 
 class Batch(NamedTuple):
-    """What one step reads: initial states, query times, solutions there, and what an error in them counts."""
+    """Input of one training step: initial states, query times, and solutions at these times."""
 
     u0: Float[Array, "batch *space channels"]
     times: Float[Array, " time"] | Float[Array, "batch time"]
     target: Float[Array, "batch time *space out_channels"]
-    weight: Float[Array, "batch #time *#space out_channels"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """What a batch is made of.
+    """Settings of a batch.
 
     Attributes:
       batch_size: trajectories over all shards, divisible by their number.
-      times_per_step: query times without repetition; 0 for all.
-      random_starts: probability that a step starts from a random later frame instead of the initial state; the frame
-        is the same for the whole batch, and there must be ``times_per_step`` frames after it.
-      window: if positive, every trajectory starts from its own random frame and the targets are the ``window`` frames
-        that follow; the other two settings are then not used, unless there is a horizon.
-      horizon: with a window, every trajectory takes its own random stride between its frames, at most so long; the
-        times of a trajectory must be multiples of the first. ``random_starts`` is then the part of trajectories that
-        start from a random frame instead of the initial state. Channels of the initial state that the solution does
-        not have are those of every frame.
-      random_splits: with a horizon, the part of trajectories whose steps are of random lengths instead and end at a
-        frame only together: steps between frames have few lengths, and any may be asked for. Only the end is compared.
+      times_per_step: number of random query times, without repetition; 0 for all times.
+      own_times: draw query times for each trajectory, one from each of ``times_per_step`` strata of the time index of
+        equal size (up to rounding), instead of sharing them within the batch.
+      window: if positive, all query times lie within this number of frames after the start. Every trajectory has its
+        own start. With ``times_per_step``, every trajectory also has its own stratified query times; without it, all
+        frames of the window are queries. The times of the data must be shared and equispaced (:func:`check_window`).
+      random_starts: probability of starting from a random frame instead of the initial state. With a window, a draw per
+        trajectory, uniform over the frames that the window fits behind. Without one, one draw per batch among the
+        frames that ``times_per_step`` later ones follow.
       sign_flips: multiply a random half of the trajectories by -1.
-      translations: move every trajectory round the periodic domain by its own random number of points.
+      translations: shift every trajectory on the periodic grid by its own random number of points.
       reflection: sign of each channel under x -> -x, applied to a random half of the trajectories; None for none.
     """
 
     batch_size: int
     times_per_step: int = 0
-    random_starts: float = 0.0
+    own_times: bool = False
     window: int = 0
-    horizon: float | None = None
-    random_splits: float = 0.0
+    random_starts: float = 0.0
     sign_flips: bool = False
     translations: bool = False
     reflection: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.times_per_step < 0 or self.window < 0 or not 0 <= self.random_starts <= 1:
+            raise ValueError(
+                "batch_size must be at least 1, times_per_step and window not negative and random_starts in [0, 1], "
+                f"got {self.batch_size}, {self.times_per_step}, {self.window} and {self.random_starts}"
+            )
+        if self.own_times and not self.times_per_step:
+            raise ValueError("own_times draws times_per_step times for each trajectory; set times_per_step")
+        if self.random_starts and not self.window and (self.own_times or not self.times_per_step):
+            raise ValueError("random_starts without a window needs times_per_step, and own_times needs a window then")
+
+
+def check_window(times: np.ndarray) -> None:
+    """Raises ValueError if a window needs other times: shared by all trajectories, equispaced from the first one on."""
+    times = np.asarray(times)
+    if times.ndim != 1:
+        raise ValueError(f"a window needs times that all trajectories share, of shape (time,), got shape {times.shape}")
+    even = times[0] * np.arange(1, len(times) + 1)
+    if times[0] <= 0 or not np.allclose(times, even, rtol=1e-4, atol=0.0):
+        raise ValueError("a window needs the times dt, 2 dt, 3 dt, ...; these are not multiples of the first in order")
+
 
 def epoch_indices(key: Key, step: Int[Array, ""], num_samples: int, batch_size: int) -> Int[Array, " batch"]:
-    """Indices of one batch: every epoch is a new permutation, cut into batches; a last short one is skipped."""
+    """Indices of one batch. Every epoch is a new permutation, cut into batches; an incomplete last one is left out."""
     batches_per_epoch = num_samples // batch_size
     epoch, position = step // batches_per_epoch, step % batches_per_epoch
     permutation = jax.random.permutation(jax.random.fold_in(key, epoch), num_samples)
@@ -82,18 +101,19 @@ def sample(
     shard: Int[Array, ""] | int = 0,
     num_shards: int = 1,
 ) -> Batch:
-    """This shard's part of the batch of one step: random trajectories at random query times, shared by the batch.
+    """One shard's part of the batch of one step.
 
-    All shards draw the same whole batch and take their own slice, so that the union does not depend on their number.
+    All shards draw the same whole batch and take their own slice, so the union does not depend on their number.
 
     Args:
       data: all trajectories.
-      key: of the run, the same at every step.
+      key: key of the run, the same at every step.
       step: index of the step.
-      sampling: what to draw.
-      shard: which slice to take.
+      sampling: settings.
+      shard: index of the slice.
       num_shards: number of slices.
     """
+    _check(data, sampling, num_shards)
     order_key, step_key = jax.random.split(key)
     step_key = jax.random.fold_in(step_key, step)
     time_key, sign_key = jax.random.split(step_key)
@@ -103,22 +123,15 @@ def sample(
     def mine(values: Array) -> Array:
         return jax.lax.dynamic_slice_in_dim(values, shard * local, local)
 
-    whole_index = epoch_indices(order_key, step, data.u0.shape[0], sampling.batch_size)
-    index = mine(whole_index)
-    if data.times.ndim == 2 and (sampling.window or sampling.random_starts) and sampling.horizon is None:
-        raise ValueError("window and random_starts need times that all trajectories share, or a horizon")
-    if sampling.window and sampling.horizon is not None:
-        starts, strides = _strides(start_key, data, whole_index, sampling)
-        batch = _strided_window(data, index, mine(starts), mine(strides), sampling.window)
-        if sampling.random_splits:
-            split_key = jax.random.fold_in(start_key, 1)
-            split, *path = _random_splits(split_key, data, whole_index, sampling)
-            batch = _either(mine(split), _split_path(data, index, *map(mine, path)), batch)
-    elif sampling.window:
-        starts = _window_starts(start_key, data, sampling)
-        batch = _window(data, index, mine(starts), sampling.window)
+    index = mine(epoch_indices(order_key, step, data.u0.shape[0], sampling.batch_size))
+    if sampling.window:
+        starts = mine(_window_starts(start_key, data, sampling))
+        chosen = mine(_strata(time_key, sampling, sampling.window)) if sampling.times_per_step else None
+        batch = _window(data, index, starts, sampling.window, chosen)
     elif sampling.random_starts:
         batch = _from_random_frame(data, index, start_key, time_key, sampling)
+    elif sampling.own_times:
+        batch = _at_own_times(data, index, mine(_strata(time_key, sampling, data.times.shape[-1])))
     else:
         batch = _from_initial_state(data, index, time_key, sampling.times_per_step)
     if sampling.sign_flips:
@@ -130,11 +143,27 @@ def sample(
     if sampling.reflection is not None:
         flips = mine(jax.random.bernoulli(reflection_key, 0.5, (sampling.batch_size,)))
         batch = _reflect(batch, flips, sampling.reflection)
-    if data.weight is not None:
-        weight = data.weight[index]
-        weight = weight.reshape(local, *[1] * (batch.target.ndim - 2), weight.shape[-1])
-        batch = batch._replace(weight=weight if batch.weight is None else weight * batch.weight)
     return batch
+
+
+def _check(data: FieldArrays, sampling: Sampling, num_shards: int) -> None:
+    num_samples, num_times = data.u0.shape[0], data.times.shape[-1]
+    if sampling.batch_size % num_shards:
+        raise ValueError(
+            f"batch_size={sampling.batch_size} cannot be divided among {num_shards} devices; "
+            f"use a multiple of {num_shards}, or fewer devices"
+        )
+    if sampling.batch_size > num_samples:
+        raise ValueError(f"batch_size={sampling.batch_size} exceeds the {num_samples} training trajectories; lower it")
+    if (sampling.window or sampling.random_starts) and data.times.ndim == 2:
+        raise ValueError("window and random_starts need times that all trajectories share")
+    if sampling.window > num_times:
+        raise ValueError(f"window={sampling.window} exceeds the {num_times} times of the data; lower it")
+    if sampling.times_per_step > (sampling.window or num_times):
+        raise ValueError(
+            f"times_per_step={sampling.times_per_step} exceeds the {sampling.window or num_times} times to draw from; "
+            "lower it"
+        )
 
 
 def _from_initial_state(data: FieldArrays, index: Array, key: Key, times_per_step: int) -> Batch:
@@ -142,111 +171,65 @@ def _from_initial_state(data: FieldArrays, index: Array, key: Key, times_per_ste
     if not times_per_step:
         return Batch(data.u0[index], jnp.asarray(times), data.u[index])
     chosen = jax.random.choice(key, times.shape[-1], (times_per_step,), replace=False)
-    # In one step: whole trajectories would be copied first otherwise.
+    # One gather: indexing trajectories first would copy them with all their times.
     return Batch(data.u0[index], jnp.asarray(times[..., chosen]), data.u[index[:, None], chosen])
 
 
 def _from_random_frame(data: FieldArrays, index: Array, start_key: Key, time_key: Key, sampling: Sampling) -> Batch:
-    """Frame 0 is the initial state, frame i the solution at ``times[i - 1]``."""
+    """Start and query times shared by the batch."""
     num_times, wanted = data.times.shape[0], sampling.times_per_step
     choice_key, frame_key = jax.random.split(start_key)
     later = jax.random.bernoulli(choice_key, sampling.random_starts)
-    # If every frame is a target, there is no later one to start from.
+    # If every frame is a target, no later one can be the start.
     last = max(1, num_times - wanted)
     start = jnp.where(later & (wanted < num_times), jax.random.randint(frame_key, (), 1, last + 1), 0)
     u0 = _frame(data, index, jnp.broadcast_to(start, index.shape))
-    # Distinct frames after the start: the largest of random scores among those that are allowed.
+    # Distinct frames after the start: those with the largest random scores.
     scores = jnp.where(jnp.arange(num_times) >= start, jax.random.uniform(time_key, (num_times,)), -1.0)
     _, chosen = jax.lax.top_k(scores, wanted)
     start_time = jnp.where(start == 0, 0.0, data.times[start - 1])
-    return Batch(u0, data.times[chosen] - start_time, data.u[index][:, chosen])
+    return Batch(u0, data.times[chosen] - start_time, data.u[index[:, None], chosen])
+
+
+def _strata(key: Key, sampling: Sampling, num_times: int) -> Int[Array, "batch time"]:
+    """Increasing indices below ``num_times`` for each trajectory, one uniform draw from each stratum."""
+    edges = np.arange(sampling.times_per_step + 1) * num_times // sampling.times_per_step
+    shape = (sampling.batch_size, sampling.times_per_step)
+    return jax.random.randint(key, shape, jnp.asarray(edges[:-1]), jnp.asarray(edges[1:]))
+
+
+def _at_own_times(data: FieldArrays, index: Array, chosen: Int[Array, "batch time"]) -> Batch:
+    times = data.times[chosen] if data.times.ndim == 1 else data.times[index[:, None], chosen]
+    return Batch(data.u0[index], times, data.u[index[:, None], chosen])
 
 
 def _window_starts(key: Key, data: FieldArrays, sampling: Sampling) -> Int[Array, " batch"]:
-    return jax.random.randint(key, (sampling.batch_size,), 0, data.times.shape[0] - sampling.window + 1)
+    shape = (sampling.batch_size,)
+    frames = jax.random.randint(key, shape, 0, data.times.shape[0] - sampling.window + 1)
+    if sampling.random_starts == 1:
+        return frames
+    return jnp.where(jax.random.bernoulli(jax.random.fold_in(key, 1), sampling.random_starts, shape), frames, 0)
 
 
-def _window(data: FieldArrays, index: Array, starts: Array, window: int) -> Batch:
-    frames = starts[:, None] + jnp.arange(window)
-    return Batch(_frame(data, index, starts), data.times[:window], data.u[index[:, None], frames])
-
-
-def _strides(
-    key: Key, data: FieldArrays, index: Int[Array, " batch"], sampling: Sampling
-) -> tuple[Int[Array, " batch"], Int[Array, " batch"]]:
-    """The frame that each trajectory starts from, and the frames of one step."""
-    assert sampling.horizon is not None
-    num_times, window = data.times.shape[-1], sampling.window
-    first = jnp.broadcast_to(data.times[..., 0], data.u0.shape[:1])[index]
-    # A little more than the horizon is let through, so that rounding does not cut a stride that fits exactly.
-    longest = jnp.clip(jnp.floor(1.0001 * sampling.horizon / first).astype(jnp.int32), 1, num_times // window)
-    stride_key, frame_key, later_key = jax.random.split(key, 3)
-    strides = jax.random.randint(stride_key, index.shape, 1, longest + 1)
-    frames = jax.random.randint(frame_key, index.shape, 0, num_times - window * strides + 1)
-    later = jax.random.bernoulli(later_key, sampling.random_starts, index.shape)
-    return jnp.where(later, frames, 0), strides
-
-
-def _strided_window(data: FieldArrays, index: Array, starts: Array, strides: Array, window: int) -> Batch:
-    steps = strides[:, None] * jnp.arange(1, window + 1)
-    first = jnp.broadcast_to(data.times[..., 0], data.u0.shape[:1])[index]
-    target = data.u[index[:, None], starts[:, None] + steps - 1]
-    return Batch(_frame(data, index, starts), steps * first[:, None], target)
+def _window(
+    data: FieldArrays, index: Array, starts: Array, window: int, chosen: Int[Array, "batch time"] | None
+) -> Batch:
+    """The frames after each start: those at ``chosen``, or all in order."""
+    times = data.times[:window] if chosen is None else data.times[chosen]
+    frames = starts[:, None] + (jnp.arange(window) if chosen is None else chosen)
+    return Batch(_frame(data, index, starts), times, data.u[index[:, None], frames])
 
 
 def _frame(data: FieldArrays, index: Array, frames: Array) -> Array:
-    """Frame 0 is the initial state, frame i the solution at the i-th time, with the channels that do not change."""
+    """One frame of each trajectory; channels of u0 that the solution does not have are constants in time."""
     initial = data.u0[index]
     solution = data.u[index, jnp.maximum(frames - 1, 0)]
     later = jnp.concatenate([solution, initial[..., data.u.shape[-1] :]], axis=-1)
     return jnp.where((frames == 0).reshape(-1, *[1] * (later.ndim - 1)), initial, later)
 
 
-def _random_splits(
-    key: Key, data: FieldArrays, index: Int[Array, " batch"], sampling: Sampling
-) -> tuple[Array, Int[Array, " batch"], Int[Array, " batch"], Float[Array, "batch window"]]:
-    """Which trajectories are split; the frame that each starts from, the one that it ends at, and when its steps end.
-
-    Steps are of random lengths, none of them longer than a horizon.
-    """
-    assert sampling.horizon is not None
-    num_times, window = data.times.shape[-1], sampling.window
-    first = jnp.broadcast_to(data.times[..., 0], data.u0.shape[:1])[index]
-    split_key, stride_key, frame_key, later_key, cut_key = jax.random.split(key, 5)
-    longest = jnp.clip(jnp.floor(window * sampling.horizon / first).astype(jnp.int32), 1, num_times)
-    strides = jax.random.randint(stride_key, index.shape, 1, longest + 1)
-    frames = jax.random.randint(frame_key, index.shape, 0, num_times - strides + 1)
-    starts = jnp.where(jax.random.bernoulli(later_key, sampling.random_starts, index.shape), frames, 0)
-    whole = strides * first
-    # Equal steps, each a part of which goes to another: between nothing and a horizon, or what is left of one.
-    equal = (whole / window)[:, None]
-    room = jnp.minimum(equal, jnp.maximum(sampling.horizon - equal, 0.0))
-    shares = jax.random.uniform(cut_key, (len(index), window), first.dtype, -1.0, 1.0)
-    lengths = equal + room * (shares - jnp.roll(shares, 1, axis=1)) / 2
-    split = jax.random.bernoulli(split_key, sampling.random_splits, index.shape)
-    return split, starts, starts + strides, jnp.cumsum(lengths, axis=1)
-
-
-def _split_path(data: FieldArrays, index: Array, starts: Array, ends: Array, times: Array) -> Batch:
-    """From one frame to another; of the steps between, which end at no frame, nothing is asked."""
-    window = times.shape[1]
-    target = jnp.repeat(data.u[index, ends - 1][:, None], window, axis=1)
-    last = (jnp.arange(window) == window - 1).astype(target.dtype)
-    # Squared, a weight of the end alone counts as much as all would.
-    weight = (last * jnp.sqrt(float(window))).reshape(1, window, *[1] * (target.ndim - 2))
-    return Batch(_frame(data, index, starts), times, target, jnp.broadcast_to(weight, (len(index), *weight.shape[1:])))
-
-
-def _either(first: Array, one: Batch, other: Batch) -> Batch:
-    """Trajectories of one batch where ``first`` holds, those of another elsewhere."""
-    ones = jnp.ones((*other.times.shape, *[1] * (other.target.ndim - 2)), other.target.dtype)
-    other = other._replace(weight=ones)
-    choose = lambda a, b: jnp.where(first.reshape(-1, *[1] * (a.ndim - 1)), a, b)  # noqa: E731
-    return jax.tree.map(choose, one, other)
-
-
 def _multiply(batch: Batch, factors: Float[Array, "batch channels"]) -> Batch:
-    """Every channel of every trajectory times its factor."""
+    """Multiplies each channel of each trajectory by its factor."""
     over_space = lambda f, u: f.reshape(f.shape[0], *[1] * (u.ndim - 2), f.shape[1])  # noqa: E731
     return batch._replace(
         u0=batch.u0 * over_space(factors, batch.u0), target=batch.target * over_space(factors, batch.target)
@@ -259,8 +242,8 @@ def _translate(batch: Batch, shifts: Int[Array, " batch"]) -> Batch:
 
 
 def reflected(u: Array, axis: int, signs: tuple[float, ...]) -> Array:
-    """x -> -x on the periodic grid, where point 0 stays: index j goes to -j."""
-    # Channels of the input besides those of the solution are constants, which stay.
+    """The field at -x on the periodic grid: index j becomes -j, and point 0 stays."""
+    # Channels of u0 that the solution does not have are constants, which keep their sign.
     signs_of_all = (*signs, *[1.0] * (u.shape[-1] - len(signs)))
     return jnp.roll(jnp.flip(u, axis), 1, axis) * jnp.asarray(signs_of_all, u.dtype)
 

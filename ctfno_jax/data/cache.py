@@ -1,25 +1,25 @@
-"""Generated trajectories on disk: made piece by piece, checked when read, made again when damaged.
+"""Generated trajectories on disk, in pieces that are verified when read and generated again when damaged.
 
-A piece is one ``.npz`` file of plain numbers with a SHA-256 digest of its arrays, written under a temporary name and
-renamed. So an interrupted generation goes on with the first missing piece, and two programs that generate the same data
-at once only do some work twice.
+A piece is one ``.npz`` file of plain numbers with a SHA-256 digest of its arrays. An interrupted generation resumes at
+the first missing piece. Two processes may generate the same data at the same time: each file is complete or absent.
 """
 
 import contextlib
 import hashlib
 import json
 import os
-import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import platformdirs
 
-from ctfno_jax.data.fields import Trajectories
+from ctfno_jax import files
+from ctfno_jax.data.trajectories import Trajectories
 
-# Raised whenever a solver or the layout of a file changes: older pieces are then not found any more.
+# Raised when a solver or the layout of a file changes, so that older pieces are not found.
 _VERSION = 1
 
 Progress = Callable[[int, int], None]
@@ -29,11 +29,11 @@ def directory() -> Path:
     """``CTFNO_CACHE_DIR``, or ``ctfno_jax/data`` in the user's cache folder."""
     if "CTFNO_CACHE_DIR" in os.environ:
         return Path(os.environ["CTFNO_CACHE_DIR"])
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ctfno_jax" / "data"
+    return platformdirs.user_cache_path("ctfno_jax") / "data"
 
 
 def folder_of(name: str, seed: int, options: Mapping[str, Any]) -> Path:
-    """Folder of one data set; another for every seed and every value of an option."""
+    """Folder of one data set: the name with a digest of the seed and of all options."""
     key = json.dumps([_VERSION, name, seed, dict(options)], sort_keys=True)
     return directory() / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
@@ -44,26 +44,29 @@ def load_or_generate(
     num_samples: int,
     chunk: int,
     progress: Progress | None = None,
+    *,
+    first: int = 0,
 ) -> Trajectories:
-    """The first ``num_samples`` samples, from pieces of ``chunk`` samples.
+    """The samples ``first`` to ``first + num_samples - 1``, from pieces of ``chunk`` samples.
 
     Args:
       generate: ``(count, first) -> Trajectories``, called for the pieces that are missing or damaged.
-      folder: where the pieces of this data set are.
-      num_samples: samples wanted.
-      chunk: samples of a piece.
-      progress: told the number of samples ready, and of all, after every piece that had to be made.
+      folder: folder of the pieces.
+      num_samples: number of samples.
+      chunk: samples per piece. Pieces begin at multiples of it.
+      progress: called with the number of samples that are ready and ``num_samples`` after each generated piece.
+      first: index of the first sample. Pieces that hold only earlier samples are neither read nor generated.
     """
-    pieces = []
-    for first in range(0, num_samples, chunk):
-        path = folder / f"{first:06d}-{chunk:04d}.npz"
+    pieces, end = [], first + num_samples
+    for start in range(first // chunk * chunk, end, chunk):
+        path = folder / f"{start:06d}-{chunk:04d}.npz"
         piece = read(path)
         if piece is None:
-            piece = generate(chunk, first)
+            piece = generate(chunk, start)
             write(path, piece)
             if progress is not None:
-                progress(min(first + chunk, num_samples), num_samples)
-        pieces.append(piece.select(slice(num_samples - first)))
+                progress(min(start + chunk, end) - first, num_samples)
+        pieces.append(piece.select(slice(max(first - start, 0), end - start)))
     u0, u = (np.concatenate([getattr(piece, field) for piece in pieces]) for field in ("u0", "u"))
     times = pieces[0].times
     if times.ndim == 2:
@@ -72,28 +75,23 @@ def load_or_generate(
 
 
 def write(path: Path, piece: Trajectories) -> None:
-    """Writes one piece; a crash or a full disk leaves the old state behind."""
-    with _replacing(path) as file:
+    """Writes one piece."""
+    with _replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, u0=piece.u0, times=piece.times, u=piece.u, digest=_digest(piece))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a small file beside the pieces, in the same way."""
-    with _replacing(path) as file:
-        file.write(text.encode())
+    """Writes a small file beside the pieces."""
+    with _replacing(path) as temporary:
+        temporary.write_text(text)
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Any]:
+def _replacing(path: Path) -> Iterator[Path]:
+    """:func:`ctfno_jax.files.replacing`, with an error that names the cache."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-        try:
-            with open(temporary, "wb") as file:
-                yield file
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with files.replacing(path) as temporary:
+            yield temporary
     except OSError as error:
         raise OSError(
             f"cannot keep generated data in {path.parent}: {error.strerror or error}; "
@@ -102,7 +100,7 @@ def _replacing(path: Path) -> Iterator[Any]:
 
 
 def read(path: Path) -> Trajectories | None:
-    """The piece, or None if it is not there or not what was written."""
+    """The piece, or None if the file is missing or its digest does not match."""
     try:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             piece = Trajectories(file["u0"], file["times"], file["u"])
@@ -112,9 +110,14 @@ def read(path: Path) -> Trajectories | None:
     return piece if intact else None
 
 
-def _digest(piece: Trajectories) -> np.ndarray:
+def digest_of(*arrays: np.ndarray) -> str:
+    """SHA-256 of shapes, dtypes and values."""
     digest = hashlib.sha256()
-    for array in (piece.u0, piece.times, piece.u):
+    for array in arrays:
         digest.update(str((array.shape, array.dtype.str)).encode())
         digest.update(np.ascontiguousarray(array).tobytes())
-    return np.frombuffer(digest.digest(), np.uint8)
+    return digest.hexdigest()
+
+
+def _digest(piece: Trajectories) -> np.ndarray:
+    return np.frombuffer(bytes.fromhex(digest_of(piece.u0, piece.times, piece.u)), np.uint8)

@@ -1,59 +1,20 @@
-"""The five equations: random initial states, solved by the reference solvers, and what is known about each of them.
+"""Random initial states of the five equations, solved by the reference solvers.
 
 A generator is a function ``(num_samples, seed, first, *, options) -> Trajectories`` for the samples ``first`` to
-``first + num_samples - 1``. Every sample has its own seed sequence: asking for more samples changes none of the others,
-and samples can be made in any number of pieces. Two options are common to all: ``num_times``, by which the error
-between the times of the data is measured, and ``refinement``, which divides the steps of the discretisation.
+``first + num_samples - 1``. Each sample has its own seed sequence, so it depends neither on ``num_samples`` nor on how
+samples are divided into calls. All generators have the options ``num_times``, the number of equispaced query times, and
+``refinement``, which divides the steps of the discretisation.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ctfno_jax.data.fields import Trajectories
-from ctfno_jax.data.mirrored import Walls
+from ctfno_jax.data.trajectories import Trajectories
 from ctfno_jax.solvers import burgers, diffusion_sorption, heat, random_fields, reaction
 from ctfno_jax.solvers import compressible_navier_stokes as navier_stokes
 
 Generator = Callable[..., Trajectories]
-
-
-@dataclasses.dataclass(frozen=True)
-class Equation:
-    """A family of solutions and its properties.
-
-    Attributes:
-      generate: the generator.
-      domain: ends of the space interval.
-      channels: names of the fields.
-      reflection: sign of each channel under x -> -x if that maps solutions to solutions, else None.
-      odd: u -> -u maps solutions to solutions.
-      periodic: translations map solutions to solutions.
-      keeps_range: no solution leaves the range of its initial state.
-      galilean: so does a uniform velocity; the channels are those of ``frames``.
-      walls: values that all solutions have at the ends, if they do.
-      diffusivity: of the plain diffusion between the walls that solutions resemble.
-      chunk: samples that are made, and kept on disk, together; 0 where solving is faster than reading.
-    """
-
-    generate: Generator
-    domain: tuple[float, float] = (0.0, 1.0)
-    channels: tuple[str, ...] = ("u",)
-    reflection: tuple[float, ...] | None = None
-    odd: bool = False
-    periodic: bool = True
-    keeps_range: bool = False
-    galilean: bool = False
-    walls: Walls | None = None
-    diffusivity: float | None = None
-    chunk: int = 0
-
-    @property
-    def length(self) -> float:
-        """Length of the space interval."""
-        return self.domain[1] - self.domain[0]
 
 
 def heat_trajectories(
@@ -72,7 +33,7 @@ def heat_trajectories(
 ) -> Trajectories:
     """Exact solutions of the heat equation from Gaussian random fields, on the periodic unit interval.
 
-    There is no step that ``refinement`` could divide: it changes nothing here.
+    ``refinement`` has no effect: the solution is exact.
     """
     _check_sizes(num_points, num_times, refinement)
     _check_positive(viscosity=viscosity, sigma=sigma, tau=tau, final_time=final_time)
@@ -98,16 +59,16 @@ def burgers_trajectories(
 ) -> Trajectories:
     """Burgers' equation from Gaussian random fields, on the periodic unit interval.
 
-    ``sigma=49`` is the scale of the public generator, whose fields steepen to shocks before t = 1; the formula of the
-    paper, read literally, has ``sigma=7`` and no shocks.
+    ``sigma=49`` is the scale of the public generator, whose fields form shocks before t = 1. The formula of the paper,
+    read literally, has ``sigma=7`` and forms none.
     """
     _check_sizes(num_points, num_times, refinement)
     _check_positive(viscosity=viscosity, sigma=sigma, tau=tau, final_time=final_time)
     times = _times(final_time, num_times)
     u0_hat = _gaussian_fields(num_samples, seed, first, num_points, sigma, tau, gamma)
-    # Shocks are a few thousandths wide, whatever the grid that is asked for.
+    # Shocks are a few thousandths wide, independently of num_points.
     factor = max(2, -(-2048 // num_points)) * refinement
-    # On a finer grid the last frequency counts twice, for itself and for its mirror image.
+    # On a finer grid the Nyquist frequency of the coarse one appears twice, as k and -k.
     fine_hat = u0_hat.copy()
     if num_points % 2 == 0:
         fine_hat[:, -1] /= 2
@@ -128,7 +89,7 @@ def diffusion_sorption_trajectories(
     num_times: int = 50,
     refinement: int = 1,
 ) -> Trajectories:
-    """PDEBench's diffusion-sorption problem: constant initial states, a solute that enters at the left end."""
+    """PDEBench's diffusion-sorption problem: constant initial states, inflow of solute at the left boundary."""
     _check_sizes(num_points, num_times, refinement)
     _check_positive(final_time=final_time)
     times = _times(final_time, num_times)
@@ -151,7 +112,7 @@ def navier_stokes_trajectories(
     num_times: int = 50,
     refinement: int = 1,
 ) -> Trajectories:
-    """PDEBench's one-dimensional compressible flow: density, pressure and velocity from random periodic fields."""
+    """PDEBench's one-dimensional compressible Navier-Stokes problem: density, pressure and velocity, periodic."""
     _check_sizes(num_points, num_times, refinement)
     _check_positive(final_time=final_time)
     times = _times(final_time, num_times)
@@ -165,13 +126,6 @@ def navier_stokes_trajectories(
     if refinement > 1:
         u0, u = (navier_stokes.average_cells(fields, refinement) for fields in (u0, u))
     return _trajectories(u0, times, u)
-
-
-def friction(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Law and viscosity ``4/3 eta + zeta`` of the flows that :func:`navier_stokes_trajectories` makes with options."""
-    defaults = navier_stokes_trajectories.__kwdefaults__ or {}
-    law, eta, zeta = (options.get(name, defaults[name]) for name in ("viscous_law", "eta", "zeta"))
-    return {"viscous_law": law, "viscosity": 4 / 3 * eta + zeta}
 
 
 def reaction_trajectories(
@@ -189,8 +143,8 @@ def reaction_trajectories(
 ) -> Trajectories:
     """Exact solutions of the reaction equation from random sums of two sines and an exponential.
 
-    Where an initial value is negative the solution ends in a finite time: draws that come below ``margin`` on the grid
-    are rejected (:func:`rejected_reactions`). There is no step that ``refinement`` could divide.
+    Solutions from negative values blow up in finite time: draws that fall below ``margin`` on the grid are rejected
+    (:func:`rejected_reactions` counts them). ``refinement`` has no effect: the solution is exact.
     """
     _check_sizes(num_points, num_times, refinement)
     _check_positive(rate=rate, max_wave=max_wave, margin=margin, final_time=final_time)
@@ -201,10 +155,10 @@ def reaction_trajectories(
 
 
 def rejected_reactions(
-    num_samples: int, seed: int, *, num_points: int = 100, max_wave: int = 4, margin: float = 0.05
+    num_samples: int, seed: int, first: int = 0, *, num_points: int = 100, max_wave: int = 4, margin: float = 0.05
 ) -> int:
-    """How many draws were rejected before the first samples of :func:`reaction_trajectories` were found."""
-    return sum(_reaction_field(rng, num_points, max_wave, margin)[1] for rng in _generators(num_samples, seed, 0))
+    """Number of draws that :func:`reaction_trajectories` rejects for these samples."""
+    return sum(_reaction_field(rng, num_points, max_wave, margin)[1] for rng in _generators(num_samples, seed, first))
 
 
 def _reaction_field(rng: np.random.Generator, num_points: int, max_wave: int, margin: float) -> tuple[np.ndarray, int]:
@@ -220,32 +174,12 @@ def _reaction_field(rng: np.random.Generator, num_points: int, max_wave: int, ma
     raise ValueError(f"no draw stays above margin={margin}; choose a smaller one")
 
 
-EQUATIONS: dict[str, Equation] = {
-    "heat": Equation(heat_trajectories, reflection=(1.0,), odd=True, keeps_range=True),
-    "burgers": Equation(burgers_trajectories, reflection=(-1.0,), keeps_range=True, chunk=50),
-    "diffusion_sorption": Equation(
-        diffusion_sorption_trajectories, periodic=False, chunk=100,
-        # What leaves at the right end is u = -D u_x there.
-        walls=Walls(diffusion_sorption.LEFT_VALUE, 0.0, right_slip=diffusion_sorption.DIFFUSION),
-        # Retardation varies little; this is what it is at a quarter of the largest concentration.
-        diffusivity=diffusion_sorption.DIFFUSION / diffusion_sorption.retardation(0.25),
-    ),
-    "navier_stokes": Equation(
-        navier_stokes_trajectories, domain=(-1.0, 1.0), channels=("density", "pressure", "velocity"),
-        reflection=(1.0, 1.0, -1.0), galilean=True, chunk=50,
-    ),
-    # It acts at each point by itself, so any exchange of points maps solutions to solutions.
-    "reaction": Equation(reaction_trajectories, reflection=(1.0,)),
-}  # fmt: skip
-
-
-def discretisation_error(name: str, seed: int, *, num_samples: int = 2, **options) -> float:
-    """Relative L2 difference between the first samples and the same ones with twice the refinement."""
-    generate = EQUATIONS[name].generate
+def discretisation_error(generate: Generator, seed: int, first: int = 0, *, num_samples: int = 2, **options) -> float:
+    """Relative L2 difference between samples and the same samples with twice the refinement, largest over channels."""
     refinement = options.pop("refinement", 1)
-    coarse = generate(num_samples, seed, refinement=refinement, **options).u.astype(np.float64)
-    fine = generate(num_samples, seed, refinement=2 * refinement, **options).u
-    # Channel by channel: a large pressure would hide the error of a small velocity.
+    coarse = generate(num_samples, seed, first, refinement=refinement, **options).u.astype(np.float64)
+    fine = generate(num_samples, seed, first, refinement=2 * refinement, **options).u
+    # Per channel: a large pressure would hide the error of a small velocity.
     axes = tuple(range(fine.ndim - 1))
     error = np.sqrt(np.mean(np.square(coarse - fine), axes) / np.mean(np.square(fine.astype(np.float64)), axes))
     return float(error.max())

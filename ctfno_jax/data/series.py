@@ -1,22 +1,21 @@
-"""Vector-valued series: what was observed, the times asked for, and the values there."""
+"""Vector-valued series: observations, query times, and the values at the query times."""
 
 import dataclasses
 
 import numpy as np
 from jaxtyping import Float
 
-from ctfno_jax.data.normalization import ChannelStatistics, Normalization, channel_statistics
-
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """Observed points and what follows them. Times count from the last observation unless said otherwise.
+    """Observations and the values that follow them.
 
     Attributes:
-      observed_times: ``(steps,)`` for all or ``(batch, steps)`` for each, increasing.
-      observed: values there, ``(batch, steps, features)``.
-      times: query times, ``(time,)`` or ``(batch, time)``, positive.
-      values: at those times, ``(batch, time, features)``.
+      observed_times: increasing times of the observations, ``(steps,)`` shared by all series or ``(batch, steps)``.
+      observed: values at these times, ``(batch, steps, features)``.
+      times: query times, ``(time,)`` or ``(batch, time)``. Both kinds of times count from the last observation, unless
+        the data set says otherwise.
+      values: values at the query times, ``(batch, time, features)``.
     """
 
     observed_times: Float[np.ndarray, " steps"] | Float[np.ndarray, "batch steps"]
@@ -54,16 +53,16 @@ class Series:
 
     @property
     def regular(self) -> bool:
-        """All trajectories are observed at the same times, so that a model need not be told them."""
+        """All series share their observation times, so a model does not need them as an input."""
         return self.observed_times.ndim == 1
 
     def select(self, index: np.ndarray | slice) -> "Series":
-        """The trajectories at ``index``."""
+        """The series at ``index``."""
         observed_times, times = (t if t.ndim == 1 else t[index] for t in (self.observed_times, self.times))
         return Series(observed_times, self.observed[index], times, self.values[index])
 
     def inputs(self, *, with_times: bool) -> Float[np.ndarray, "batch steps inputs"]:
-        """What a model reads: the observed points, and the times of observation as a last feature if asked for."""
+        """Input of a model: the observations, with their times as a last feature if ``with_times``."""
         if not with_times:
             return self.observed
         times = np.broadcast_to(self.observed_times, self.observed.shape[:2])
@@ -72,38 +71,25 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class SeriesDataset:
-    """Three disjoint sets of series, and facts worth logging.
+    """Three disjoint sets of series.
 
     Attributes:
-      name: of the data set.
-      train: to learn from.
-      validation: for choosing the best state.
-      test: that nothing but the final evaluation sees.
-      info: facts.
-      scaled: values are of the order of one by construction; if not, runs normalise them by the training set.
+      name: name of the problem.
+      train: training series.
+      validation: series that select the best state of a run.
+      test: series for the final evaluation; None if they were not loaded.
+      info: facts to log.
+      scaled: values are of order one; if False, tasks normalise them by statistics of the training set.
+      source: "generated", or the name of the file.
     """
 
     name: str
     train: Series
     validation: Series
-    test: Series
+    test: Series | None
     info: dict[str, float]
     scaled: bool = True
-
-
-def no_normalization(inputs: int, outputs: int) -> Normalization:
-    """Statistics that change nothing."""
-    return Normalization(*(ChannelStatistics((0.0,) * features, (1.0,) * features) for features in (inputs, outputs)))
-
-
-def normalization_of(data: SeriesDataset, inputs: int) -> Normalization:
-    """Statistics of the training set for models that read so many inputs, of which times of observation stay as are."""
-    if data.scaled:
-        return no_normalization(inputs, data.train.features)
-    both = np.concatenate([data.train.observed, data.train.values], axis=1)
-    values = channel_statistics(both)
-    more = inputs - data.train.features
-    return Normalization(ChannelStatistics(values.mean + (0.0,) * more, values.std + (1.0,) * more), values)
+    source: str = "generated"
 
 
 def observe(
@@ -113,13 +99,13 @@ def observe(
     *,
     from_last: bool = True,
 ) -> Series:
-    """Trajectories cut after ``num_observed`` points: what is before is seen, what follows is asked for.
+    """Series whose first ``num_observed`` points are observations and whose other points are queries.
 
     Args:
-      times: increasing.
-      values: there.
-      num_observed: points before the cut.
-      from_last: count times from the last observation; else from the origin of the clock.
+      times: increasing times of all points.
+      values: values at these times.
+      num_observed: number of observations.
+      from_last: shift times so that the last observation is at 0.
     """
     num_points = values.shape[1]
     if not 1 <= num_observed < num_points:

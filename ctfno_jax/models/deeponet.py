@@ -9,7 +9,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from ctfno_jax.models.inputs import as_float, check_inputs, check_positive
+from ctfno_jax.models.inputs import check_inputs, check_positive, float_inputs
 from ctfno_jax.models.residual_mlp import ResidualMLP, residual_mlp
 from ctfno_jax.models.sensors import check_channels, sensor_values
 from ctfno_jax.ops import time_features
@@ -69,7 +69,7 @@ class DeepONet(nn.Module):
         """The solution at ``times``, shared by all samples or one grid of times per sample, in any order."""
         u0, times = check_inputs(u0, times, 1)
         with jax.default_matmul_precision("highest"):
-            return self._solve(as_float(u0), as_float(times))
+            return self._solve(*float_inputs(u0, times))
 
     def _solve(self, u0: Array, times: Array) -> Array:
         batch, num_points, _ = u0.shape

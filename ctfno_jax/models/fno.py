@@ -13,7 +13,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from ctfno_jax.models import layers
-from ctfno_jax.models.inputs import as_float, check_inputs
+from ctfno_jax.models.inputs import as_float, check_inputs, check_modes, float_inputs
 from ctfno_jax.ops import spectral
 from ctfno_jax.ops.fourier_layer import affine, fourier_layer
 from ctfno_jax.types import Complex
@@ -153,7 +153,7 @@ class FNORNN(nn.Module):
     ) -> Float[Array, "batch time x out_channels"]:
         """The solution at ``times``, multiples of the time step in any order; others are rounded to the nearest."""
         check_inputs(u0, times, 1)
-        u0, times = as_float(u0), as_float(times)
+        u0, times = float_inputs(u0, times)
         later = self.rollout(u0, self.num_times)
         states = jnp.concatenate([u0[:, None, ..., : self.out_channels], later], axis=1)
         return take_times(states, jnp.round(times / self.time_step))
@@ -194,6 +194,11 @@ class FNORNN(nn.Module):
         _, states = jax.lax.scan(jax.checkpoint(step) if self.remat else step, u, length=num_steps)
         # (step, x, batch, channels) -> (batch, step, x, channels)
         return jnp.moveaxis(states, 2, 0)
+
+    def reaching(self, times: Float[np.ndarray, "..."]) -> "FNORNN":
+        """The same network with as many steps as these concrete times need."""
+        num_times = max(1, math.ceil(float(np.max(times)) / self.time_step - _ON_GRID))
+        return self.clone(num_times=num_times, parent=None, name=None)
 
     def answerable(self, times: Float[np.ndarray, "..."]) -> str | None:
         """None if all times are multiples of the step within a rollout, else a sentence that says what is wrong."""
@@ -260,12 +265,12 @@ class FNO2D(nn.Module):
     ) -> Float[Array, "batch time x out_channels"]:
         """The solution at ``times``, instants of the block in any order; others are rounded to the nearest."""
         check_inputs(u0, times, 1)
-        u0, times = as_float(u0), as_float(times)
+        u0, times = float_inputs(u0, times)
         return take_times(self.block(u0), jnp.round(times * (self.num_times / self.final_time)) - 1)
 
     def resampled(self, num_times: int) -> "FNO2D":
         """The same network on another number of instants up to the same final time: parameters fit both."""
-        return self.clone(num_times=num_times)
+        return self.clone(num_times=num_times, parent=None, name=None)
 
     def block(self, u0: Float[Array, "batch x channels"]) -> Float[Array, "batch num_times x out_channels"]:
         """The solution at all instants."""
@@ -321,6 +326,7 @@ def off_grid(times: Float[np.ndarray, "..."], step: float, first: int, last: int
 
 
 def _check_common(model: FNORNN | FNO2D, num_axes: int) -> None:
+    check_modes(model.modes)
     if len(model.modes) != num_axes:
         axes = "x" if num_axes == 1 else "x and t"
         raise ValueError(f"modes must be {num_axes} long, for {axes}, got {tuple(model.modes)}")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from ctfno_jax.models import ctfno, encoders, layers
+from ctfno_jax.models import ctfno, encoders, inputs, layers
 from ctfno_jax.types import Key
 
 
@@ -33,6 +33,7 @@ class ObservedCTFNO(nn.Module):
         times: Float[Array, " time"] | Float[Array, "batch time"],
     ) -> Float[Array, "batch time out_features"]:
         """Values at ``times``; times of observation may come as a last feature of the points."""
+        inputs.check_real("observations", observations)
         weight, bias = layers.Affine(self.grid_points, name="point_embedding")(observations.shape[-1])
         if self.observation_scale != 1:
             values, clock = jnp.split(observations, [self.out_features], axis=-1)

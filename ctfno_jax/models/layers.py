@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from ctfno_jax.ops import spectral, time_features
@@ -117,7 +118,7 @@ class FourierLayer(nn.Module):
         return Complex(self.param(f"{name}_re", init, shape), self.param(f"{name}_im", init, shape))
 
 
-def _ones_then_zeros(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
+def _ones_then_zeros(key: Array, shape: tuple[int, ...], dtype: DTypeLike = float) -> Array:
     """Scales start at one and shifts at zero, so that the layer starts as an ordinary Fourier layer."""
     del key
     half = shape[0] // 2

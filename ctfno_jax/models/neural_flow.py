@@ -14,7 +14,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from ctfno_jax.models import layers, mlp, observations
-from ctfno_jax.models.inputs import as_float, check_inputs, check_positive, check_times
+from ctfno_jax.models.inputs import check_inputs, check_positive, check_times, float_inputs
 from ctfno_jax.ops import gershgorin
 from ctfno_jax.types import Complex, Key
 
@@ -117,12 +117,13 @@ def inverse_flow(
     return y
 
 
-def _kept(dimension: int, index: int) -> Float[Array, " state"]:
+def _kept(x: Float[Array, "*points state"], index: int) -> Float[Array, " state"]:
     """One for the coordinates that a coupling layer keeps: halves in turn; none if there is one coordinate only."""
+    dimension = x.shape[-1]
     if dimension == 1:
-        return jnp.zeros(1)
+        return jnp.zeros(1, x.dtype)
     first = jnp.arange(dimension) < (dimension + 1) // 2
-    return (first if index % 2 == 0 else ~first).astype(jnp.float32)
+    return (first if index % 2 == 0 else ~first).astype(x.dtype)
 
 
 def _time_functions(layer: FlowLayer, t: Array, bounded: bool) -> Array:
@@ -140,13 +141,13 @@ def _scale_and_shift(layer: FlowLayer, kept: Array, t: Array, bounded: bool) -> 
 
 
 def _coupling(layer: FlowLayer, x: Array, t: Array, index: int, bounded: bool) -> Array:
-    mask = _kept(x.shape[-1], index).astype(x.dtype)
+    mask = _kept(x, index)
     log_scale, shift = _scale_and_shift(layer, mask * x, t, bounded)
     return mask * x + (1 - mask) * (x * jnp.exp(log_scale) + shift)
 
 
 def _inverse_coupling(layer: FlowLayer, y: Array, t: Array, index: int, bounded: bool) -> Array:
-    mask = _kept(y.shape[-1], index).astype(y.dtype)
+    mask = _kept(y, index)
     log_scale, shift = _scale_and_shift(layer, mask * y, t, bounded)
     return mask * y + (1 - mask) * (y - shift) * jnp.exp(-log_scale)
 
@@ -217,6 +218,8 @@ class ObservedNeuralFlow(nn.Module):
     time_step: float = 0.1
     observation_std: float = 1e-3
 
+    from_last_observation = True
+
     def check_fields(self) -> None:
         _check(self)
         check_positive(self, ("out_features", "latent", "hidden", "readout", "time_step", "observation_std"))
@@ -244,7 +247,7 @@ class ObservedNeuralFlow(nn.Module):
         self.check_fields()
         observations.check_features(observed, self.out_features)
         check_times(times)
-        observed, times = as_float(observed), as_float(times)
+        observed, times = float_inputs(observed, times)
         raw = mlp.mlp(self.readout_maps(), self._read(observed))
         mean, raw_std = jnp.split(raw, 2, axis=-1)
         std = jax.nn.softplus(raw_std)
@@ -318,8 +321,7 @@ class FieldNeuralFlow(nn.Module):
         times: Float[Array, " time"] | Float[Array, "batch time"],
     ) -> Float[Array, "batch time *space out_channels"]:
         self.check_fields()
-        check_inputs(u0, times, u0.ndim - 2)
-        u0, times = as_float(u0), as_float(times)
+        u0, times = float_inputs(*check_inputs(u0, times))
         if u0.shape[-1] != self.out_channels:
             raise ValueError(f"u0 must have {self.out_channels} channels, as the solution has, got {u0.shape[-1]}")
         state = math.prod(u0.shape[1:])

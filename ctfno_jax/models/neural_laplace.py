@@ -10,7 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from ctfno_jax.models import layers, mlp, observations
-from ctfno_jax.models.inputs import as_float, check_inputs, check_positive, check_times
+from ctfno_jax.models.inputs import check_inputs, check_positive, check_times, float_inputs
 from ctfno_jax.ops import inverse_laplace
 
 
@@ -104,7 +104,7 @@ class ObservedNeuralLaplace(nn.Module):
         self.check_fields()
         observations.check_features(observed, self.out_features)
         check_times(times)
-        observed, times = as_float(observed), as_float(times)
+        observed, times = float_inputs(observed, times)
         state = StackedGRU(self.encoder_width, name="encoder")(observed[:, ::-1])
         weight, bias = layers.Affine(self.latent, name="latent")(self.encoder_width)
         outputs = 2 * self.num_terms * self.out_features
@@ -148,8 +148,7 @@ class FieldNeuralLaplace(nn.Module):
         times: Float[Array, " time"] | Float[Array, "batch time"],
     ) -> Float[Array, "batch time *space out_channels"]:
         self.check_fields()
-        check_inputs(u0, times, u0.ndim - 2)
-        u0, times = as_float(u0), as_float(times)
+        u0, times = float_inputs(*check_inputs(u0, times))
         outputs = math.prod(u0.shape[1:-1]) * self.out_channels
         state = StackedGRU(self.encoder_width, name="encoder")(u0.reshape(len(u0), 1, -1))
         weight, bias = layers.Affine(self.latent, name="latent")(self.encoder_width)

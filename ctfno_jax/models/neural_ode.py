@@ -17,7 +17,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from ctfno_jax.models import mlp, observations
-from ctfno_jax.models.inputs import as_float, check_inputs, check_positive, check_times
+from ctfno_jax.models.inputs import check_inputs, check_positive, check_times, float_inputs
 
 SOLVERS = ("euler", "heun", "tsit5", "dopri5", "dopri8")
 STEPPINGS = ("adaptive", "constant", "queries")
@@ -135,7 +135,8 @@ def advance(field: VectorField, params: Any, start: Float[Array, "batch state"],
     solver = _solver(integration.solver)[0]
     term = diffrax.ODETerm(field)
     num_steps = math.ceil(1 / integration.step_size - 1e-6)
-    ends = [min(1.0, i * integration.step_size) for i in range(num_steps + 1)]
+    # Of the type of the state: diffrax would take Python numbers for float64 where that is enabled.
+    ends = np.minimum(1.0, np.arange(num_steps + 1) * integration.step_size).astype(start.dtype)
     state = solver.init(term, ends[0], ends[1], start, params)
     for t0, t1 in itertools.pairwise(ends):
         start, _, _, state, _ = solver.step(term, t0, t1, start, params, state, made_jump=False)
@@ -211,6 +212,8 @@ class ObservedNeuralODE(nn.Module):
     adjoint: str = "checkpoints"
     max_steps: int = 1000
 
+    from_last_observation = True
+
     def check_fields(self) -> None:
         _integration(self)
 
@@ -228,7 +231,7 @@ class ObservedNeuralODE(nn.Module):
         integration = _integration(self)
         observations.check_features(observed, self.out_features)
         check_times(times)
-        observed, times = as_float(observed), as_float(times)
+        observed, times = float_inputs(observed, times)
         state = self.out_features + self.augmented
         maps = mlp.MLP((state + 1, *[self.width] * self.depth, state), name="field")()
         start = jnp.pad(observed[:, -1, : self.out_features], [(0, 0), (0, self.augmented)])
@@ -275,8 +278,7 @@ class FieldNeuralODE(nn.Module):
     ) -> Any:
         """The solution, ``(batch, time, *space, channels)``; if asked, also the evaluations for each sample."""
         integration = _integration(self)
-        check_inputs(u0, times, u0.ndim - 2)
-        u0, times = as_float(u0), as_float(times)
+        u0, times = float_inputs(*check_inputs(u0, times))
         if u0.shape[-1] != self.out_channels:
             raise ValueError(f"u0 must have {self.out_channels} channels, as the solution has, got {u0.shape[-1]}")
         values = math.prod(u0.shape[1:])

@@ -3,9 +3,12 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ctfno_jax.models.inputs import check_real
+
 
 def check_features(observations: Float[Array, "batch steps inputs"], features: int) -> None:
-    """Raises ValueError unless there are ``features`` values at each point, and perhaps its time."""
+    """Raises ValueError unless each point has ``features`` real values, and possibly its time as one more."""
+    check_real("observations", observations)
     if observations.ndim != 3 or observations.shape[-1] not in (features, features + 1):
         raise ValueError(
             f"observations must have shape (batch, steps, features) with {features} features, or {features + 1} with "

@@ -11,7 +11,7 @@ from flax import linen as nn
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ctfno_jax.models.inputs import as_float, check_inputs, check_positive
+from ctfno_jax.models.inputs import check_inputs, check_positive, float_inputs
 from ctfno_jax.models.residual_mlp import ResidualMLP, residual_mlp
 from ctfno_jax.models.sensors import check_channels, sensor_values
 from ctfno_jax.ops import pod
@@ -138,8 +138,8 @@ class PODDeepONet(nn.Module):
         shape = self._shape()
         mean, basis, _ = pod.pod_basis(_some_rows(u).reshape(-1, math.prod(shape)), self.num_modes)
         constants = {
-            "mean": jnp.asarray(mean.reshape(shape), jnp.float32),
-            "basis": jnp.asarray(basis.reshape(*shape, self.num_modes), jnp.float32),
+            "mean": jnp.asarray(mean.reshape(shape), float),
+            "basis": jnp.asarray(basis.reshape(*shape, self.num_modes), float),
         }
         return {**variables, "constants": {"pod": constants}}
 
@@ -166,7 +166,7 @@ class PODDeepONet(nn.Module):
             if refusal is not None:
                 raise ValueError(f"{refusal}, got times {_first_few(times)}")
         with jax.default_matmul_precision("highest"):
-            return self._solve(as_float(u0), as_float(times))
+            return self._solve(*float_inputs(u0, times))
 
     def _solve(self, u0: Array, times: Array) -> Array:
         a = sensor_values(u0, self.num_sensors)

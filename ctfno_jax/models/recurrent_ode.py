@@ -18,7 +18,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from ctfno_jax.models import mlp, neural_ode, observations
-from ctfno_jax.models.inputs import as_float, check_positive, check_times
+from ctfno_jax.models.inputs import check_positive, check_times, float_inputs
 
 # Weight of each of the two errors at the observations beside that of the forecast.
 _STEP_WEIGHT = 0.1
@@ -131,7 +131,7 @@ class RecurrentODE(nn.Module):
         self.check_fields()
         observations.check_features(observed, self.out_features)
         check_times(times)
-        observed, times = as_float(observed), as_float(times)
+        observed, times = float_inputs(observed, times)
         values = observed[..., : self.out_features]
         clock = observations.times_of_observation(observed, self.out_features, self.time_step)
         size, given = self.state_size, self.given_size

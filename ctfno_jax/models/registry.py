@@ -1,4 +1,8 @@
-"""Models by name, from plain values. Some have two forms: for fields, and for series of observed vectors."""
+"""Models by name, from plain values.
+
+A name stands for a chain of classes, the outermost first. Each class but the last holds the next one as ``operator``,
+and the fields of all of them are given side by side.
+"""
 
 import dataclasses
 import typing
@@ -6,8 +10,10 @@ from typing import Any
 
 from flax import linen as nn
 
-from ctfno_jax.models.ctfno import CTFNO, check_fields
-from ctfno_jax.models.ctfno_ablations import AblationFeatures, AblationInput, AblationLifted
+from ctfno_jax.models import interface
+from ctfno_jax.models.ablations import AblationFeatures, AblationInput, AblationLifted
+from ctfno_jax.models.composition import Residual, Semigroup
+from ctfno_jax.models.ctfno import CTFNO
 from ctfno_jax.models.deeponet import DeepONet
 from ctfno_jax.models.fno import FNO2D, FNORNN
 from ctfno_jax.models.latent import ObservedCTFNO
@@ -17,91 +23,78 @@ from ctfno_jax.models.neural_ode import FieldNeuralODE, ObservedNeuralODE
 from ctfno_jax.models.pod_deeponet import PODDeepONet
 from ctfno_jax.models.recurrent_ode import GHBNODE, HBNODE, SONODE, RecurrentANODE, RecurrentNODE
 
-MODELS: dict[str, type[nn.Module]] = {
-    "ctfno": CTFNO,
-    "ctfno_at_once": CTFNO,  # a name of its own in tables, where the default has a horizon
-    "fno_rnn": FNORNN,
-    "fno_2d": FNO2D,
-    "deeponet": DeepONet,
-    "pod_deeponet": PODDeepONet,
-    "ablation_input": AblationInput,
-    "ablation_lifted": AblationLifted,
-    "ablation_features": AblationFeatures,
-    "node": FieldNeuralODE,
-    "anode": FieldNeuralODE,
-    "neural_flow": FieldNeuralFlow,
-    "neural_laplace": FieldNeuralLaplace,
+MODELS: dict[str, tuple[type[nn.Module], ...]] = {
+    # Fields: (batch, *space, channels) to (batch, time, *space, out_channels).
+    "ctfno": (CTFNO,),
+    "ctfno_semigroup": (Semigroup, Residual, CTFNO),
+    "fno_rnn": (FNORNN,),
+    "fno_2d": (FNO2D,),
+    "deeponet": (DeepONet,),
+    "pod_deeponet": (PODDeepONet,),
+    "ablation_input": (AblationInput,),
+    "ablation_lifted": (AblationLifted,),
+    "ablation_features": (AblationFeatures,),
+    "neural_ode": (FieldNeuralODE,),
+    "neural_flow": (FieldNeuralFlow,),
+    "neural_laplace": (FieldNeuralLaplace,),
+    # Series: (batch, steps, inputs) to (batch, time, out_features).
+    "series_ctfno": (ObservedCTFNO, CTFNO),
+    "series_neural_ode": (ObservedNeuralODE,),
+    "series_neural_flow": (ObservedNeuralFlow,),
+    "series_neural_laplace": (ObservedNeuralLaplace,),
+    "recurrent_node": (RecurrentNODE,),
+    "recurrent_anode": (RecurrentANODE,),
+    "sonode": (SONODE,),
+    "hbnode": (HBNODE,),
+    "ghbnode": (GHBNODE,),
 }
 
-SERIES_MODELS: dict[str, type[nn.Module]] = {
-    "ctfno": ObservedCTFNO,
-    "node": ObservedNeuralODE,
-    "anode": ObservedNeuralODE,
-    "neural_flow": ObservedNeuralFlow,
-    "neural_laplace": ObservedNeuralLaplace,
-    "node_rnn": RecurrentNODE,
-    "anode_rnn": RecurrentANODE,
-    "sonode": SONODE,
-    "hbnode": HBNODE,
-    "ghbnode": GHBNODE,
-}
-
-# Every Flax module has these; they are not hyper-parameters.
-_FLAX_FIELDS = ("parent", "name")
+# Fields of an operator that the module around it fixes.
+_FIXED = {ObservedCTFNO: ("out_channels",)}
+# Every Flax module has the first two; the third is the next class of the chain.
+_NO_HYPER_PARAMETERS = ("parent", "name", "operator")
 
 
-def model_names(*, series: bool = False) -> tuple[str, ...]:
-    """The names that :func:`build_model`, or :func:`build_series_model`, knows."""
-    return tuple(sorted(SERIES_MODELS if series else MODELS))
+def model_names() -> tuple[str, ...]:
+    """The names that :func:`build_model` knows."""
+    return tuple(MODELS)
 
 
-def model_class(name: str, *, series: bool = False) -> type[nn.Module]:
-    """The module class of that name."""
-    models = SERIES_MODELS if series else MODELS
-    if name not in models:
-        raise ValueError(f"unknown model {name!r}; known are {', '.join(model_names(series=series))}")
-    return models[name]
-
-
-def hyper_parameters(name: str, *, series: bool = False) -> dict[str, tuple[Any, Any]]:
-    """Type and default of every field of a model; of an operator inside it, those take the place of the operator."""
-    cls = model_class(name, series=series)
-    hints = typing.get_type_hints(cls)
-    known = {f.name: (hints[f.name], f.default) for f in dataclasses.fields(cls) if f.name not in _FLAX_FIELDS}
-    if "operator" not in known:
-        return known
-    del known["operator"]
-    return {**{k: v for k, v in hyper_parameters("ctfno").items() if k != "out_channels"}, **known}
-
-
-def build_series_model(name: str, **fields: Any) -> nn.Module:
-    """A module ``(observations, times) -> values`` from plain values."""
-    if model_class(name, series=True) is not ObservedCTFNO:
-        return _build(name, fields, series=True)
-    _refuse_unknown(name, fields, series=True)
-    own = {k: fields[k] for k in ("grid_points", "out_features", "observation_scale") if k in fields}
-    operator = build_model("ctfno", **{k: v for k, v in fields.items() if k not in own})
-    assert isinstance(operator, CTFNO)
-    return ObservedCTFNO(operator, **own)
+def hyper_parameters(name: str) -> dict[str, tuple[Any, Any]]:
+    """Type and default of every field, those of an inner class first; no default is ``dataclasses.MISSING``."""
+    known: dict[str, tuple[Any, Any]] = {}
+    for cls in reversed(_classes(name)):
+        for fixed in _FIXED.get(cls, ()):
+            del known[fixed]
+        known |= _fields(cls)
+    return known
 
 
 def build_model(name: str, **fields: Any) -> nn.Module:
-    """A module ``(u0, times) -> u`` from its fields; lists, as JSON has them, become tuples."""
-    return _build(name, fields, series=False)
-
-
-def _refuse_unknown(name: str, fields: dict[str, Any], *, series: bool) -> None:
-    known = hyper_parameters(name, series=series)
-    unknown = sorted(set(fields) - set(known))
+    """A module from its name and fields; lists, as JSON has them, become tuples."""
+    known = hyper_parameters(name)
+    unknown = [field for field in fields if field not in known]
     if unknown:
         raise ValueError(f"model {name} has no field {', '.join(unknown)}; it has {', '.join(known)}")
-
-
-def _build(name: str, fields: dict[str, Any], *, series: bool) -> nn.Module:
-    _refuse_unknown(name, fields, series=series)
-    model = model_class(name, series=series)(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
-    if isinstance(model, CTFNO):
-        check_fields(model)
-    elif hasattr(model, "check_fields"):
-        model.check_fields()  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
+    missing = [k for k, (_, default) in known.items() if default is dataclasses.MISSING and k not in fields]
+    if missing:
+        raise ValueError(f"model {name} needs a value of {', '.join(missing)}")
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    chain: dict[str, nn.Module] = {}
+    for cls in reversed(_classes(name)):
+        own = {k: values.pop(k) for k in _fields(cls) if k in values}
+        chain = {"operator": cls(**chain, **own)}
+    model = chain["operator"]
+    interface.check_fields(model)
     return model
+
+
+def _classes(name: str) -> tuple[type[nn.Module], ...]:
+    if name not in MODELS:
+        raise ValueError(f"unknown model {name!r}; known are {', '.join(model_names())}")
+    return MODELS[name]
+
+
+def _fields(cls: type[nn.Module]) -> dict[str, tuple[Any, Any]]:
+    hints = typing.get_type_hints(cls)
+    return {f.name: (hints[f.name], f.default) for f in dataclasses.fields(cls) if f.name not in _NO_HYPER_PARAMETERS}

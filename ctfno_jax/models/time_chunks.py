@@ -15,10 +15,12 @@ _UNCHUNKED_BYTES = 400 * 2**20
 _CHUNK_BYTES = 128 * 2**20
 
 
-def automatic_chunk(shape: tuple[int, ...], num_times: int, width: int, padding: float | tuple[float, ...]) -> int:
-    """Query times at once such that an activation stays within bounds; all of them if they fit."""
+def automatic_chunk(
+    shape: tuple[int, ...], num_times: int, width: int, padding: float | tuple[float, ...], itemsize: int = 4
+) -> int:
+    """Number of query times per chunk such that an activation stays within bounds; all of them if they fit."""
     points = math.prod(padded_grid(shape[1:-1], padding))
-    bytes_per_time = 4 * shape[0] * points * width
+    bytes_per_time = itemsize * shape[0] * points * width
     if num_times * bytes_per_time <= _UNCHUNKED_BYTES:
         return num_times
     return max(1, _CHUNK_BYTES // bytes_per_time)

@@ -111,24 +111,24 @@ def _angles(ks: np.ndarray, n: int) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=64)
-def _real_matrices(m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+def _real_matrices(m: int, n: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """Forward ``(m, 2, n)`` and inverse ``(n, m, 2)`` matrices of the last axis; the 2 is real, imaginary."""
     angle = _angles(np.arange(m), n)
     forward = np.stack([np.cos(angle), -np.sin(angle)], axis=1) / n
     # Frequencies between zero and Nyquist stand for themselves and for their mirror image.
     weight = np.where((np.arange(m) == 0) | (2 * np.arange(m) == n), 1.0, 2.0)[:, None]
     inverse = np.stack([weight * np.cos(angle), -weight * np.sin(angle)], axis=1)
-    return forward.astype(np.float32), np.moveaxis(inverse, 2, 0).astype(np.float32)
+    return forward.astype(dtype), np.moveaxis(inverse, 2, 0).astype(dtype)
 
 
 @functools.lru_cache(maxsize=64)
-def _complex_matrices(m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+def _complex_matrices(m: int, n: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """Forward ``(2m, 2, n, 2)`` and inverse ``(n, 2, 2m, 2)`` matrices of the other axes, acting on pairs."""
     angle = _angles(frequencies((m, 1))[0], n)
     cos, sin = np.cos(angle), np.sin(angle)
     forward = np.stack([np.stack([cos, sin], -1), np.stack([-sin, cos], -1)], axis=1) / n
     inverse = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], axis=1)
-    return forward.astype(np.float32), np.swapaxes(inverse, 0, 2).astype(np.float32)
+    return forward.astype(dtype), np.swapaxes(inverse, 0, 2).astype(dtype)
 
 
 def _contract(matrix: Array, v: Array, axes: tuple[int, ...]) -> Array:
@@ -162,13 +162,13 @@ def dft_truncated(v: Float[Array, "..."], modes: tuple[int, ...]) -> Float[Array
     check_modes(modes, grid)
     v = v.astype(jnp.promote_types(v.dtype, jnp.float32))  # a matrix of whole numbers would be no transform
     last = len(modes) - 1
-    forward = jnp.asarray(_real_matrices(modes[-1], grid[-1])[0], v.dtype)
+    forward = jnp.asarray(_real_matrices(modes[-1], grid[-1], v.dtype.name)[0])
     # (*outer, n, *rest) -> (m, 2, *outer, *rest)
     v_hat = _contract(forward, v, (last,))
     for axis in reversed(range(last)):
         # Now (*done, 2, *outer, n, *rest) with `done` holding the transformed axes, newest first.
         num_done = last - axis
-        matrix = jnp.asarray(_complex_matrices(modes[axis], grid[axis])[0], v.dtype)
+        matrix = jnp.asarray(_complex_matrices(modes[axis], grid[axis], v.dtype.name)[0])
         v_hat = _contract(matrix, v_hat, (num_done + axis + 1, num_done))
         v_hat = jnp.moveaxis(v_hat, 1, num_done + 1)
     return v_hat
@@ -181,12 +181,12 @@ def idft_truncated(v_hat: Float[Array, "..."], modes: tuple[int, ...], grid: tup
     v = v_hat
     for axis in range(last):
         # (k_axis, .., k_last, 2, *done, *rest): transform the leading axis and queue it behind the pair.
-        matrix = jnp.asarray(_complex_matrices(modes[axis], grid[axis])[1], v.dtype)
+        matrix = jnp.asarray(_complex_matrices(modes[axis], grid[axis], v.dtype.name)[1])
         num_left = len(modes) - axis
         v = _contract(matrix, v, (0, num_left))
         # (n, 2, *left, *done, *rest) -> (*left, 2, *done, n, *rest)
         v = jnp.moveaxis(v, (1, 0), (num_left - 1, num_left + axis))
-    inverse = jnp.asarray(_real_matrices(modes[-1], grid[-1])[1], v.dtype)
+    inverse = jnp.asarray(_real_matrices(modes[-1], grid[-1], v.dtype.name)[1])
     field = _contract(inverse, v, (0, 1))
     return jnp.moveaxis(field, 0, last)
 

@@ -25,7 +25,8 @@ def sinusoidal_features(t: Float[Array, ""], num_features: int, scale: float = 1
 
     ``scale`` multiplies ``t`` first: with ``w_i <= 1`` and t of order one, all features would be nearly linear.
     """
-    angle = t * scale * jnp.asarray(angular_frequencies(num_features), jnp.float32)
+    dtype = jnp.promote_types(t.dtype, jnp.float32)
+    angle = t * scale * jnp.asarray(angular_frequencies(num_features), dtype)
     return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)])
 
 

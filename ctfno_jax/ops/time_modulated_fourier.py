@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from ctfno_jax.ops import gershgorin, spectral
@@ -138,17 +137,13 @@ def _mix(v_hat: Float[Array, "..."], kernel: Float[Array, "*modes in out"]) -> F
     return flat.reshape(*modes, *lead, num_out)
 
 
-def pointwise_term(
-    v: Float[Array, "..."], weight: Float[Array, "in out"], factors: TimeFactors, dtype: DTypeLike | None = None
-) -> Float[Array, "..."]:
-    """``W diag(psi(t)) v + shift(t)``, with the product in ``dtype`` and its sum in float32."""
+def pointwise_term(v: Float[Array, "..."], weight: Float[Array, "in out"], factors: TimeFactors) -> Float[Array, "..."]:
+    """``W diag(psi(t)) v + shift(t)``."""
     scaled = v * factors.scale
-    if dtype is not None:
-        scaled, weight = scaled.astype(dtype), weight.astype(dtype)
     # One product per point of the first axis, each with its own copy of W: the gradient of W is then a sum of many
     # small products, which run in parallel, instead of one with a very long inner axis, which does not.
     copies = jnp.broadcast_to(weight, (scaled.shape[0], *weight.shape))
-    flat = jnp.matmul(scaled.reshape(scaled.shape[0], -1, weight.shape[0]), copies, preferred_element_type=jnp.float32)
+    flat = jnp.matmul(scaled.reshape(scaled.shape[0], -1, weight.shape[0]), copies)
     mapped = flat.reshape(*scaled.shape[:-1], weight.shape[1])
     if factors.pointwise_rows is not None:
         mapped = mapped * factors.pointwise_rows
@@ -162,7 +157,6 @@ def time_modulated_fourier(
     *,
     modes: tuple[int, ...],
     method: str = "auto",
-    pointwise_dtype: DTypeLike | None = None,
 ) -> Float[Array, "..."]:
     """The layer before its activation.
 
@@ -172,13 +166,12 @@ def time_modulated_fourier(
       factors: phi, psi and the shift; their lead axes broadcast against those of ``v``.
       modes: retained frequencies for each space axis.
       method: ``"fft"``, ``"matmul"`` or ``"auto"``; they differ by rounding only.
-      pointwise_dtype: input type of the pointwise product, None for that of ``v``.
 
     Returns:
       ``(*space, *lead, out)``.
     """
     term = _fourier_term(method, modes, v.shape[: len(modes)])
-    return term(v, weights.kernel, factors, modes) + pointwise_term(v, weights.pointwise, factors, pointwise_dtype)
+    return term(v, weights.kernel, factors, modes) + pointwise_term(v, weights.pointwise, factors)
 
 
 def lifted_time_modulated_fourier(

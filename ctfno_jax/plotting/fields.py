@@ -1,4 +1,6 @@
-"""Space-time pictures of one-dimensional fields."""
+"""Pictures of fields: space-time heatmaps in one dimension, snapshots in two, a middle plane in three."""
+
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -6,20 +8,83 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 
-def heatmaps(
-    truth: Float[np.ndarray, "time x"],
-    prediction: Float[np.ndarray, "time x"],
+def trajectory(
+    truth: Float[np.ndarray, "time *space channels"],
+    prediction: Float[np.ndarray, "time *space channels"],
     times: Float[np.ndarray, " time"],
     *,
-    title: str = "",
+    channels: Sequence[str],
     domain: tuple[float, float] = (0.0, 1.0),
+    title: str = "",
 ) -> Figure:
-    """Truth, prediction and their difference over x and t, the first two on one colour scale."""
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
-    axes = figure.subplots(1, 3, sharey=True)
-    heatmap_row(figure, list(axes), truth, prediction, times, domain=domain)
+    """Truth, prediction and error of every channel of one trajectory."""
+    order = np.argsort(times, kind="stable")
+    truth, prediction, times = truth[order], prediction[order], times[order]
+    if truth.ndim == 3:
+        figure = Figure(figsize=(11, 0.4 + 3 * len(channels)), layout="constrained")
+        grid = figure.subplots(len(channels), 3, sharey=True, squeeze=False)
+        for i, (axes, name) in enumerate(zip(grid, channels, strict=True)):
+            heatmap_row(figure, list(axes), truth[..., i], prediction[..., i], times, domain=domain)
+            axes[0].set_ylabel("t" if len(channels) == 1 else f"{name}, t")
+    else:
+        figure = _planes({"truth": truth, "prediction": prediction, "error": prediction - truth}, times, channels)
     if title:
         figure.suptitle(title)
+    return figure
+
+
+def answer(
+    u: Float[np.ndarray, "time *space channels"],
+    times: Float[np.ndarray, " time"],
+    *,
+    u0: Float[np.ndarray, "*space channels"] | None = None,
+    channels: Sequence[str],
+    title: str = "",
+) -> Figure:
+    """A prediction by itself: curves over x in one dimension, snapshots of a plane otherwise."""
+    order = np.argsort(times, kind="stable")
+    u, times = u[order], times[order]
+    if u.ndim > 3:
+        figure = _planes({"prediction": u}, times, channels)
+        figure.suptitle(title)
+        return figure
+    figure = Figure(figsize=(7.5, 0.6 + 3 * len(channels)), layout="constrained")
+    for i, (axis, name) in enumerate(
+        zip(figure.subplots(len(channels), 1, squeeze=False)[:, 0], channels, strict=True)
+    ):
+        initial = None if u0 is None or u0.shape[-1] <= i else u0[..., i]
+        _curves(axis, initial, u[..., i], times)
+        axis.set_ylabel(name)
+    figure.axes[0].set_title(title)
+    figure.axes[-1].set_xlabel("x")
+    return figure
+
+
+def _planes(fields: dict[str, np.ndarray], times: np.ndarray, channels: Sequence[str]) -> Figure:
+    """Up to five snapshots of each field and channel; of a field in three dimensions, its middle plane."""
+    shown = np.unique(np.linspace(0, len(times) - 1, min(5, len(times))).round().astype(int))
+    rows = [(name, i) for i in range(len(channels)) for name in fields]
+    figure = Figure(figsize=(1.2 + 2.1 * len(shown), 0.6 + 2.1 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), len(shown), squeeze=False)
+    for line, (name, i) in zip(grid, rows, strict=True):
+        field = fields[name][..., i]
+        if field.ndim == 4:
+            field = field[..., field.shape[-1] // 2]
+        reference = fields.get("truth", fields[name])[..., i]
+        low, high, colours = float(reference.min()), float(reference.max()), "viridis"
+        if name == "error":
+            worst = float(np.abs(field).max()) or 1.0
+            low, high, colours = -worst, worst, "RdBu_r"
+        image = None
+        for axis, index in zip(line, shown, strict=True):
+            image = axis.imshow(field[index].T, origin="lower", cmap=colours, vmin=low, vmax=high)
+            axis.set_xticks([])
+            axis.set_yticks([])
+            if line is grid[0]:
+                axis.set_title(f"t = {times[index]:.4g}", fontsize=9)
+        line[0].set_ylabel(name if len(channels) == 1 else f"{channels[i]}, {name}", fontsize=9)
+        assert image is not None
+        figure.colorbar(image, ax=list(line), format="%.1e" if name == "error" else None)
     return figure
 
 
@@ -55,47 +120,14 @@ def heatmap_row(
     axes[0].set_ylabel("t")
 
 
-def snapshots(
-    u0: Float[np.ndarray, " x"], u: Float[np.ndarray, "time x"], times: Float[np.ndarray, " time"], *, title: str = ""
-) -> Figure:
-    """The initial state and the prediction at each time, as curves over x."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axis = figure.subplots()
-    axis.plot(np.arange(len(u0)) / len(u0), u0, color="0.6", lw=1.5, label="initial state")
+def _curves(axis: Axes, u0: np.ndarray | None, u: np.ndarray, times: np.ndarray) -> None:
+    if u0 is not None:
+        axis.plot(np.arange(len(u0)) / len(u0), u0, color="0.6", lw=1.5, label="initial state")
     # A dozen curves can be told apart; more cannot.
     shown = np.unique(np.linspace(0, len(times) - 1, min(12, len(times))).round().astype(int))
-    colours = _viridis(len(shown))
-    for colour, index in zip(colours, shown, strict=True):
-        axis.plot(np.arange(u.shape[1]) / u.shape[1], u[index], color=colour, lw=1.2, label=f"t = {times[index]:g}")
-    axis.set_xlabel("x")
-    axis.set_ylabel("u")
+    for colour, index in zip(_viridis(len(shown)), shown, strict=True):
+        axis.plot(np.arange(u.shape[1]) / u.shape[1], u[index], color=colour, lw=1.2, label=f"t = {times[index]:.4g}")
     axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    if title:
-        axis.set_title(title)
-    return figure
-
-
-def growth(
-    times: Float[np.ndarray, " time"],
-    certified: Float[np.ndarray, " time"],
-    measured: Float[np.ndarray, " time"],
-    *,
-    title: str = "",
-) -> Figure:
-    """Certified bound and measured growth of an input error against time."""
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
-    axis = figure.subplots()
-    axis.semilogy(times, certified, "o-", ms=3, label="certified: no error grows more")
-    axis.semilogy(times, measured, "s-", ms=3, label="measured: this much was found")
-    for which in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
-        which("{x:g}")  # plain numbers: the range is small
-    axis.set_xlabel("t")
-    axis.set_ylabel("growth of an L2 error in the input")
-    axis.grid(alpha=0.3, which="both")
-    axis.legend(fontsize=8)
-    if title:
-        axis.set_title(title)
-    return figure
 
 
 def _viridis(count: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Pictures of series: what was observed, what followed, and what models say."""
+"""Figures of series: observations, truth and forecasts."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -63,11 +63,12 @@ def grid_of_forecasts(rows: Mapping[str, tuple[Series, Mapping[str, np.ndarray]]
         axis.set_title(model, fontsize=10)
     for axis in axes[-1]:
         axis.set_xlabel("t")
+    figure.suptitle("truth (solid) and forecast (dashed) of the first component", fontsize=10)
     return figure
 
 
 def extrapolations(test: Series, forecasts: Mapping[str, np.ndarray], *, trained_until: float) -> Figure:
-    """One panel for each model: both components against time, far beyond what it was trained for."""
+    """One panel for each model: both components against time, beyond the training times."""
     figure = Figure(figsize=(9, 1.7 * len(forecasts) + 0.6), layout="constrained")
     axes = figure.subplots(len(forecasts), 1, squeeze=False, sharex=True)[:, 0]
     for axis, (model, values) in zip(axes, forecasts.items(), strict=True):
@@ -75,11 +76,11 @@ def extrapolations(test: Series, forecasts: Mapping[str, np.ndarray], *, trained
             axis.plot(test.times, test.values[0, :, i], color="0.7", linewidth=2.5, label=f"{name}, truth")
             axis.plot(test.times, values[0, :, i], "--", color=f"C{i}", linewidth=1.2, label=f"{name}, {model}")
         axis.axvline(trained_until, color="black", linewidth=0.8)
-        # A model that leaves the data should not hide how the others do.
+        # A diverging forecast must not flatten the truth.
         span = np.abs(test.values[0]).max()
         axis.set_ylim(-1.5 * span, 1.5 * span)
         axis.set_title(model, fontsize=10, loc="left")
-    axes[-1].set_xlabel("time since the last observation; the line marks the end of the training")
+    axes[-1].set_xlabel("time since the last observation; the vertical line marks the end of the training times")
     lines, _ = axes[0].get_legend_handles_labels()
     figure.legend(lines[:4], ["x, truth", "x", "y, truth", "y"], loc="outside lower center", ncols=4, fontsize=9)
     return figure
@@ -87,7 +88,7 @@ def extrapolations(test: Series, forecasts: Mapping[str, np.ndarray], *, trained
 
 @dataclasses.dataclass(frozen=True)
 class NoisyPanel:
-    """One series, the noise on what was observed, and the forecasts without and with it."""
+    """One series, the noise on its observations, and the forecasts without and with it."""
 
     title: str
     test: Series
@@ -97,16 +98,18 @@ class NoisyPanel:
 
 
 def noise_panels(panels: list[NoisyPanel]) -> Figure:
-    """Observations with noise and what is forecast from them, two panels in a row."""
+    """Noisy observations and forecasts from them, two panels in a row."""
     rows = -(-len(panels) // 2)
     figure = Figure(figsize=(11, 3.0 * rows), layout="constrained")
     axes = list(figure.subplots(rows, 2, squeeze=False).flat)
     for axis, panel in zip(axes, panels, strict=False):
         observed = panel.test.observed[0, :, 0]
-        axis.plot(panel.test.observed_times, observed + panel.noise[:, 0], ".", color="0.6", ms=3, label="observed")
+        axis.plot(
+            panel.test.observed_times, observed + panel.noise[:, 0], ".", color="0.6", ms=3, label="observed with noise"
+        )
         axis.plot(panel.test.times, panel.test.values[0, :, 0], color="black", linewidth=1, label="truth")
-        axis.plot(panel.test.times, panel.clean[:, 0], color="C0", linewidth=1.2, label="without noise")
-        axis.plot(panel.test.times, panel.noisy[:, 0], "--", color="C3", linewidth=1.2, label="with noise")
+        axis.plot(panel.test.times, panel.clean[:, 0], color="C0", linewidth=1.2, label="forecast without noise")
+        axis.plot(panel.test.times, panel.noisy[:, 0], "--", color="C3", linewidth=1.2, label="forecast with noise")
         axis.set_title(panel.title, fontsize=9)
         axis.set_xlabel("time since the last observation")
     for axis in axes[len(panels) :]:

@@ -1,15 +1,15 @@
-"""What the bound M does: errors, growth of errors and singular values."""
+"""Effect of the stability bound M on errors, growth of errors and singular values."""
 
 from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
 
-# By rule: style of its curves, and what it is called.
+# Line style and label of each rule.
 _RULES = {"rows": ("o-", "rows"), "rows_and_columns": ("s--", "rows and columns")}
 _COLOURS = ("C0", "C1")
 
-# Values of the seeds by bound, None for none.
+# Values of all seeds by bound; None is no bound.
 ByBound = Mapping[float | None, list[float]]
 
 
@@ -17,13 +17,14 @@ def effect_of_bound(curves: Mapping[str, Mapping[str, ByBound]], *, title: str) 
     """Errors on training and test set, and certified and measured growth, against M.
 
     Args:
-      curves: by rule, then by name (``train``, ``test``, ``certified``, ``measured``), the values of all seeds.
+      curves: values of all seeds by bound, by rule and by name (``training error``, ``test error``, ``certified``,
+        ``measured``).
       title: of the figure.
     """
     bounds = sorted({b for names in curves.values() for values in names.values() for b in values}, key=_order)
     figure = Figure(figsize=(11, 4), layout="constrained")
     figure.suptitle(title, fontsize=11)
-    panels = ((("train", "test"), "squared error"), (("certified", "measured"), "growth of an L2 error"))
+    panels = ((("training error", "test error"), "MSE"), (("certified", "measured"), "growth of an L2 error"))
     for axis, (names, label) in zip(figure.subplots(1, 2), panels, strict=True):
         for rule, by_name in curves.items():
             style, rule_name = _RULES[rule]
@@ -38,7 +39,7 @@ def effect_of_bound(curves: Mapping[str, Mapping[str, ByBound]], *, title: str) 
                 )
         axis.set_yscale("log")
         axis.set_xticks(range(len(bounds)), ["none" if b is None else f"{b:g}" for b in bounds])
-        axis.set_xlabel("M")
+        axis.set_xlabel("bound M")
         axis.set_ylabel(label)
         axis.grid(alpha=0.3, which="both")
         axis.legend(fontsize=8)

@@ -1,15 +1,16 @@
-"""Many steps in one compiled call, data-parallel over devices.
+"""Many steps in one compiled call: one run data-parallel over all devices, or several runs at once on one device.
 
-The batch is cut over the devices, the state is the same on all of them. Both ways run the same local function; they
-differ only in what maps it: ``shard_map`` under ``jit`` (the default), or ``pmap``.
+The batch is sharded over the devices and the state is replicated. ``shard_map`` under ``jit`` (the default) and ``pmap``
+run the same local function.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float
 
@@ -20,69 +21,80 @@ WAYS = ("shard_map", "pmap")
 
 # (data, state, index of the shard, number of shards) to the batch of that shard.
 SampleFn = Callable[[Any, TrainState, Any, int], Any]
-StepFn = Callable[[TrainState, Any], tuple[TrainState, Float[Array, ""]]]
-MultiStep = Callable[[TrainState, Any], tuple[TrainState, Float[Array, " steps"]]]
+# (state, batch, mapped axis over which gradients are averaged or None, index of the shard) to the state and the loss.
+StepFn = Callable[[TrainState, Any, str | None, Any], tuple[TrainState, Float[Array, ""]]]
+# States of all runs and data to states and losses; the given states are consumed.
+MultiStep = Callable[[list[TrainState], Any], tuple[list[TrainState], list[Float[Array, " steps"]]]]
 
 
-def check_batch(batch_size: int, num_devices: int) -> None:
-    """Raises ValueError if the batch cannot be cut evenly."""
-    if batch_size % num_devices:
-        raise ValueError(
-            f"batch_size={batch_size} cannot be divided among {num_devices} devices; "
-            f"use a multiple of {num_devices}, or fewer devices"
-        )
+def _mesh(devices: Sequence[Any]) -> Mesh:
+    return jax.make_mesh((len(devices),), (AXIS,), axis_types=(AxisType.Auto,), devices=list(devices))
 
 
-def replicate(tree: Any, devices: Sequence[Any] | None = None) -> Any:
+def replicate(tree: Any, devices: Sequence[Any]) -> Any:
     """The arrays on all devices, so that no call has to copy them there."""
-    mesh = Mesh(np.asarray(list(devices or jax.local_devices())), (AXIS,))
-    return jax.device_put(tree, NamedSharding(mesh, P()))
+    return jax.device_put(tree, NamedSharding(_mesh(devices), P()))
 
 
-def make_multi_step(
-    step_fn: StepFn,
-    sample_fn: SampleFn,
-    num_steps: int,
-    *,
-    parallel: str = "shard_map",
-    devices: Sequence[Any] | None = None,
+def over_devices(
+    step_fn: StepFn, sample_fn: SampleFn, num_steps: int, *, devices: Sequence[Any], parallel: str = "shard_map"
 ) -> MultiStep:
-    """A compiled function that makes ``num_steps`` steps on all devices.
+    """A compiled function that makes ``num_steps`` steps of one run on all devices.
 
     Args:
-      step_fn: one step with gradients averaged over the axis ``AXIS``.
-      sample_fn: (data, state, shard, number of shards) to this shard's batch.
+      step_fn: one step.
+      sample_fn: one shard of a batch.
       num_steps: steps per call, by ``lax.scan``.
+      devices: devices that share the batch.
       parallel: ``"shard_map"`` or ``"pmap"``.
-      devices: all local ones by default.
-
-    Returns:
-      (state, data) to (state, losses). The given state is consumed: its buffers are reused where the backend can.
     """
-    devices = list(devices or jax.local_devices())
 
     def local(state: TrainState, data: Any, shard: Any = None) -> tuple[TrainState, Float[Array, " steps"]]:
         shard = jax.lax.axis_index(AXIS) if shard is None else shard
 
         def body(state: TrainState, _: None) -> tuple[TrainState, Float[Array, ""]]:
-            return step_fn(state, sample_fn(data, state, shard, len(devices)))
+            return step_fn(state, sample_fn(data, state, shard, len(devices)), AXIS, shard)
 
         return jax.lax.scan(body, state, None, length=num_steps)
+
+    def on_list(one: Callable[[TrainState, Any], tuple[TrainState, Any]]) -> MultiStep:
+        def call(states: list[TrainState], data: Any) -> tuple[list[TrainState], list[Any]]:
+            state, losses = one(states[0], data)
+            return [state], [losses]
+
+        return call
 
     if parallel == "pmap":
         # At least one argument must be mapped: the index of the shard is.
         mapped = jax.pmap(local, axis_name=AXIS, in_axes=(None, None, 0), out_axes=None, devices=devices)
-        return lambda state, data: mapped(state, data, np.arange(len(devices)))
+        return on_list(lambda state, data: mapped(state, data, np.arange(len(devices))))
     if parallel != "shard_map":
         raise ValueError(f"unknown way to run in parallel {parallel!r}; known are {', '.join(WAYS)}")
     if len(devices) == 1:
-        # Nothing to cut: the axis alone is bound, by a map over nothing. Adjoints of ODE solvers may not be sharded.
+        # vmap binds the axis without sharding: adjoints of ODE solvers cannot be sharded, even over one device.
         alone = jax.vmap(
             lambda state, data: local(state, data, 0), in_axes=None, out_axes=None, axis_name=AXIS, axis_size=1
         )
-        return jax.jit(alone, donate_argnums=0)
-    mesh = Mesh(np.asarray(devices), (AXIS,))
-    # check_vma=False gives collectives the same meaning as in pmap: gradients are local until they are averaged. With
-    # the check on, they would arrive summed, and the average would be too large by the number of devices.
-    mapped = jax.shard_map(local, mesh=mesh, in_specs=(P(), P()), out_specs=P(), check_vma=False)
-    return jax.jit(mapped, donate_argnums=0)
+        return on_list(jax.jit(alone, donate_argnums=0))
+    # check_vma=False gives collectives the meaning that they have in pmap: gradients are local until they are averaged.
+    # With the check on they would arrive summed, too large by the number of devices.
+    mapped = jax.shard_map(local, mesh=_mesh(devices), in_specs=(P(), P()), out_specs=P(), check_vma=False)
+    return on_list(jax.jit(mapped, donate_argnums=0))
+
+
+def over_seeds(step_fn: StepFn, sample_fn: SampleFn, num_steps: int) -> MultiStep:
+    """A compiled function that makes ``num_steps`` steps of several runs at once on one device, by ``vmap``."""
+
+    @jax.jit
+    def together(stacked: TrainState, data: Any) -> tuple[TrainState, Any]:
+        def steps(state: TrainState) -> tuple[TrainState, Any]:
+            body = lambda s, _: step_fn(s, sample_fn(data, s, 0, 1), None, 0)  # noqa: E731
+            return jax.lax.scan(body, state, None, length=num_steps)
+
+        return jax.vmap(steps)(stacked)
+
+    def call(states: list[TrainState], data: Any) -> tuple[list[TrainState], list[Any]]:
+        stacked, losses = together(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), data)
+        return [jax.tree.map(lambda leaf, i=i: leaf[i], stacked) for i in range(len(states))], list(losses)
+
+    return call

@@ -9,14 +9,14 @@ import optax
 from flax import struct
 from jaxtyping import Array, Float, Int, UInt32
 
-from ctfno_jax.types import Apply, Key, Objective, Params
+from ctfno_jax.types import Key, Params
 
 # Parameters and a batch to the loss on this shard.
 Loss = Callable[[Params, Any], Float[Array, ""]]
 
 
 class TrainState(struct.PyTreeNode):
-    """Everything that a run is made of besides its data: restore it and the run goes on as if never stopped.
+    """The whole state of a run besides its data: restore it and the run continues bitwise.
 
     Attributes:
       step: number of updates made.
@@ -46,10 +46,11 @@ def create_state(
     params: Params, optimizer: optax.GradientTransformation, key: Key, *, average_decay: float = 0.0
 ) -> TrainState:
     """State before the first step."""
-    # The average starts as a copy: donated buffers must not be shared between two leaves.
+    # Copies: donated buffers must not be shared between two leaves, or with the caller's key.
     average = jax.tree.map(jnp.copy, params) if average_decay else None
+    key_data = jnp.copy(jax.random.key_data(key))
     opt_state = optimizer.init(_split(params)[0])
-    return TrainState(jnp.zeros((), jnp.int32), params, opt_state, average, jax.random.key_data(key))
+    return TrainState(jnp.zeros((), jnp.int32), params, opt_state, average, key_data)
 
 
 def _split(params: Params) -> tuple[Params, dict[str, Any]]:
@@ -57,19 +58,6 @@ def _split(params: Params) -> tuple[Params, dict[str, Any]]:
     if not isinstance(params, Mapping) or "constants" not in params:
         return params, {}
     return {k: v for k, v in params.items() if k != "constants"}, {"constants": params["constants"]}
-
-
-def make_loss(apply_fn: Apply, objective: Objective) -> Loss:
-    """Loss of a prediction for ``batch.u0`` at ``batch.times`` against ``batch.target``, weighed as the batch says."""
-
-    def loss(params: Params, batch: Any) -> Float[Array, ""]:
-        prediction, target = apply_fn(params, batch.u0, batch.times), batch.target
-        weight = getattr(batch, "weight", None)
-        if weight is not None:
-            prediction, target = weight * prediction, weight * target
-        return objective(prediction, target)
-
-    return loss
 
 
 def train_step(

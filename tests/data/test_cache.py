@@ -1,24 +1,22 @@
-"""Generated data on disk: pieces are made once, damage is found, and a failure leaves nothing behind."""
+"""Generated data on disk: pieces are generated once, damage is detected, and a failure leaves nothing behind."""
 
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ctfno_jax.data import cache, fields
+from ctfno_jax.data import cache
+from ctfno_jax.data.trajectories import Trajectories
 
 CHUNK = 3
 
 
-def _trajectories(count: int, first: int) -> fields.Trajectories:
+def _trajectories(count: int, first: int) -> Trajectories:
     """Every sample holds its own number."""
     sample = np.arange(first, first + count, dtype=np.float32)
     u0 = np.broadcast_to(sample[:, None, None], (count, 4, 1)).copy()
-    return fields.Trajectories(u0, np.asarray([1.0, 2.0], np.float32), np.stack([u0 + 100, u0 + 200], axis=1))
+    return Trajectories(u0, np.asarray([1.0, 2.0], np.float32), np.stack([u0 + 100, u0 + 200], axis=1))
 
 
 class Generator:
@@ -27,18 +25,18 @@ class Generator:
     def __init__(self) -> None:
         self.calls: list[tuple[int, int]] = []
 
-    def __call__(self, count: int, first: int) -> fields.Trajectories:
+    def __call__(self, count: int, first: int) -> Trajectories:
         self.calls.append((count, first))
         return _trajectories(count, first)
 
 
-def _load(folder: Path, num_samples: int, generate=None, **options) -> tuple[fields.Trajectories, list]:
+def _load(folder: Path, num_samples: int, generate=None, **options) -> tuple[Trajectories, list]:
     generate = Generator() if generate is None else generate
     data = cache.load_or_generate(generate, folder, num_samples, CHUNK, **options)
     return data, getattr(generate, "calls", [])
 
 
-def _assert_same(data: fields.Trajectories, expected: fields.Trajectories) -> None:
+def _assert_same(data: Trajectories, expected: Trajectories) -> None:
     for name in ("u0", "times", "u"):
         np.testing.assert_array_equal(getattr(data, name), getattr(expected, name))
         assert getattr(data, name).dtype == np.float32
@@ -70,7 +68,7 @@ def test_more_samples_need_only_the_missing_pieces(tmp_path):
 
 
 def test_an_interrupted_generation_goes_on_where_it_stopped(tmp_path):
-    def fails_later(count: int, first: int) -> fields.Trajectories:
+    def fails_later(count: int, first: int) -> Trajectories:
         if first >= 6:
             raise KeyboardInterrupt
         return _trajectories(count, first)
@@ -79,6 +77,19 @@ def test_an_interrupted_generation_goes_on_where_it_stopped(tmp_path):
         _load(tmp_path, 9, fails_later)
     assert _names(tmp_path) == ["000000-0003.npz", "000003-0003.npz"]
     assert _load(tmp_path, 9)[1] == [(CHUNK, 6)]
+
+
+@pytest.mark.parametrize(("first", "num_samples", "starts"), [(3, 4, [3, 6]), (4, 2, [3]), (7, 4, [6, 9]), (0, 3, [0])])
+def test_pieces_before_the_first_sample_are_neither_generated_nor_read(tmp_path, first, num_samples, starts):
+    told = []
+    data, calls = _load(tmp_path, num_samples, first=first, progress=lambda *p: told.append(p))
+    _assert_same(data, _trajectories(num_samples, first))
+    assert calls == [(CHUNK, start) for start in starts]
+    assert told[-1] == (num_samples, num_samples)
+    # A damaged piece that only holds earlier samples is not noticed; all samples together are the same ones.
+    (tmp_path / "000000-0003.npz").write_text("damaged")
+    assert _load(tmp_path, num_samples, first=first)[1] == ([(CHUNK, 0)] if first < CHUNK else [])
+    _assert_same(_load(tmp_path, 12)[0], _trajectories(12, 0))
 
 
 def test_progress_is_told_after_every_piece_that_was_made(tmp_path):
@@ -103,7 +114,7 @@ def test_a_damaged_byte_anywhere_is_found_or_harmless(tmp_path):
     path = _piece(tmp_path)
     content, expected = path.read_bytes(), _trajectories(CHUNK, 0)
     found = 0
-    for position in range(0, len(content), 7):
+    for position in range(0, len(content), 23):
         damaged = bytearray(content)
         damaged[position] ^= 0xFF
         path.write_bytes(damaged)
@@ -181,7 +192,7 @@ def test_nothing_is_ever_unpickled(tmp_path):
 
 
 def test_a_failing_generator_leaves_no_file(tmp_path):
-    def fails(count: int, first: int) -> fields.Trajectories:
+    def fails(count: int, first: int) -> Trajectories:
         raise ValueError("blew up")
 
     with pytest.raises(ValueError, match="blew up"):
@@ -261,31 +272,6 @@ def test_two_threads_at_once_end_with_intact_data(tmp_path, monkeypatch):
     assert piece is not None
     _assert_same(piece, _trajectories(CHUNK, 0))
     assert _names(tmp_path) == ["piece.npz"]
-
-
-PROGRAM = """
-import sys, pathlib, numpy as np
-from ctfno_jax.data import cache, fields
-def generate(count, first):
-    u0 = np.arange(first, first + count, dtype=np.float32)[:, None, None] * np.ones((1, 4, 1), np.float32)
-    return fields.Trajectories(u0, np.asarray([1.0, 2.0], np.float32), np.stack([u0 + 100, u0 + 200], axis=1))
-cache.load_or_generate(generate, pathlib.Path(sys.argv[1]), 90, 3)
-"""
-
-
-def test_two_programs_at_once_end_with_intact_data(tmp_path):
-    root = str(Path(cache.__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root}
-    programs = [
-        subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], env=environment, stderr=subprocess.PIPE)
-        for _ in range(2)
-    ]
-    errors = [program.communicate(timeout=60)[1] for program in programs]
-    assert [program.returncode for program in programs] == [0, 0], errors
-    data, calls = _load(tmp_path, 90)
-    assert calls == []
-    _assert_same(data, _trajectories(90, 0))
-    assert len(_names(tmp_path)) == 30
 
 
 # --- folders ------------------------------------------------------------------------------------------------------

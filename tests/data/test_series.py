@@ -1,4 +1,4 @@
-"""Series: what they refuse, how they are cut, and what a model reads of them."""
+"""Series: refusals, the cut between observations and queries, and the input of a model."""
 
 import numpy as np
 import pytest
@@ -98,14 +98,6 @@ def test_a_model_reads_what_was_observed_and_its_times_if_asked():
 def test_times_that_are_shared_are_read_beside_every_trajectory():
     some = Series(**_arrays())
     np.testing.assert_array_equal(some.inputs(with_times=True)[..., 2], np.tile(some.observed_times, (5, 1)))
-
-
-def test_statistics_that_change_nothing():
-    statistics, rng = series.no_normalization(3, 2), np.random.default_rng(2)
-    for part, features in ((statistics.inputs, 3), (statistics.outputs, 2)):
-        u = rng.normal(size=(5, 4, features)).astype(np.float32)
-        np.testing.assert_array_equal(part.normalize(u), u)
-        np.testing.assert_array_equal(part.denormalize(u), u)
 
 
 # --- cutting trajectories -----------------------------------------------------------------------------------------

@@ -1,237 +1,328 @@
-"""Tables say what the rows say: means and spreads over seeds, the paper's numbers, and gaps where there are none."""
+"""Tables show the rows beside all numbers of the paper, and the tables in the documents agree with the rows."""
 
 import json
 from pathlib import Path
 
 import pytest
-from absl import flags
 
-from experiments import common, tables
-from experiments.configs import pde as presets
+from experiments import catalog, linear_forecast, paper_results, table_lines, tables
+from experiments.cells import Cell
 
 ROOT = Path(__file__).parents[2]
 
 
-def _row(dataset="heat", model="ctfno", seed=0, preset="default", experiment="pde", num_params=1234567, **metrics):
-    scores = {"rmse": 5.2e-4, "nrmse": 2e-3, **metrics}
-    return {"experiment": experiment, "dataset": dataset, "model": model, "preset": preset, "seed": seed,
-            "num_params": num_params, "train_seconds": 90.0 + 60 * seed, "metrics": scores}  # fmt: skip
+def write_row(folder, cell, *, num_params=1234567, data=None, drop=(), **scores):
+    """The row of a cell, as a finished run leaves it."""
+    row = {
+        "experiment": cell.experiment, "dataset": cell.dataset, "model": cell.model, "preset": cell.preset,
+        "seed": cell.seed, "overrides": dict(cell.overrides), "num_params": num_params, "steps": 100,
+        "train_seconds": 10.0, "cpu_seconds": 90.0 + 60 * cell.seed,
+        "metrics": {"rmse": 5.2e-4, "nrmse": 2e-3, **scores},
+        "paper": None, "config": {}, "command": cell.command, "commit": None, "versions": {}, "devices": [],
+        "data": data or {},
+    }  # fmt: skip
+    path = cell.row_path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({name: value for name, value in row.items() if name not in drop}))
 
 
-@pytest.fixture
-def results(tmp_path):
-    """Writes rows where finished cells leave them."""
-
-    def write(*rows):
-        for row in rows:
-            name = "{dataset}-{model}-{preset}-seed{seed}.json".format(**row)
-            path = tmp_path / row["experiment"] / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps(row))
-        return tmp_path
-
-    return write
+def parse(block):
+    """Lines of a text table without its title: model -> list of (column, text)."""
+    _, *lines = block.splitlines()
+    head, *body = [[text.strip() for text in line.split("  ") if text.strip()] for line in lines]
+    assert all(len(line) == len(head) for line in body)
+    return {line[0]: list(zip(head[1:], line[1:], strict=True)) for line in body}
 
 
-@pytest.fixture
-def printed(monkeypatch, capsys):
-    """What the program prints with these flags."""
-
-    def run(**given):
-        values = flags.FlagValues()
-        for name, value in {"table": "pde", "preset": "default", "format": "text", **given}.items():
-            flags.DEFINE_string(name, str(value), "", flag_values=values)
-        values.mark_as_parsed()
-        monkeypatch.setattr(tables, "FLAGS", values)
-        tables.main()
-        return capsys.readouterr().out
-
-    return run
+def details(folder, table, dataset, model):
+    blocks = tables.render(f"{table}-details", folder).split("\n\n")
+    return dict(parse(next(block for block in blocks if block.startswith(f"{dataset}:")))[model])
 
 
-def _cells(text, dataset, model):
-    """The cells of one line of a printed text table."""
-    block = next(block for block in text.split("\n\n") if block.startswith(f"{dataset}:"))
-    lines = [line.split("  ") for line in block.splitlines()[1:]]
-    found = [[cell.strip() for cell in line if cell.strip()] for line in lines]
-    line = next(line for line in found if line[0] == model)
-    return dict(zip(found[0], line, strict=True))
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_cell_is_the_mean_over_seeds_with_half_their_range(results, printed):
-    rows = [_row(seed=s, rmse=rmse, rmse_between_times=2 * rmse) for s, rmse in enumerate((1e-3, 2e-3, 6e-3))]
-    found = _cells(printed(results_dir=results(*rows)), "heat", "ctfno")
-    assert found["RMSE"] == "0.3000 ± 0.2500"
-    assert found["between times"] == "0.6000 ± 0.5000"
-    assert found["nRMSE"] == "0.2000 ± 0.0000"
-    assert (found["seeds"], found["minutes"], found["parameters"]) == ("3", "2.5", "1,234,567")
+def test_a_cell_is_the_mean_over_seeds_with_half_their_range(tmp_path):
+    for seed, rmse in enumerate((1e-3, 2e-3, 6e-3)):
+        write_row(tmp_path, Cell("pde", "heat", "ctfno", seed=seed), rmse=rmse, rmse_between_times=2 * rmse)
+    found = details(tmp_path, "pde", "heat", "ctfno")
+    assert (found["ours"], found["paper"], found["ratio"]) == ("0.3000 ± 0.2500", "0.026", "11.54")
+    assert (found["relative L2"], found["between times"]) == ("0.2000 ± 0.0000", "0.6000 ± 0.5000")
+    assert (found["parameters"], found["paper's"], found["CPU minutes"], found["seeds"]) == (
+        "1,234,567", "2.38M", "2.5", "3",
+    )  # fmt: skip
+    overview = parse(tables.render("pde", tmp_path))["ctfno"]
+    assert overview[:4] == [("heat", "0.3000 ± 0.2500"), ("paper", "0.026"), ("burgers", "-"), ("paper", "1.952")]
 
 
-def test_one_seed_has_no_spread_and_is_compared_with_the_paper(results, printed):
-    found = _cells(printed(results_dir=results(_row())), "heat", "ctfno")
-    assert (found["RMSE"], found["paper"], found["ratio"], found["seeds"]) == ("0.05200", "0.026", "2.00", "1")
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [([], "-"), ([0.0], "0.0000"), ([1.23456], "123.5"), ([1e-5], "0.001000"), ([123.456], "12346"),
+     ([0.02, 0.04], "3.000 ± 1.000")],
+)  # fmt: skip
+def test_errors_have_four_digits_in_units_of_a_hundredth(values, text):
+    assert table_lines.spread(values) == text
 
 
-def test_the_cores_that_the_minutes_are_of_are_named_where_they_are_known(results, printed):
-    rows = [_row(seed=0), {**_row(seed=1), "cpu_cores": 1}, {**_row(seed=2), "cpu_cores": 2}, _row(model="fno_rnn")]
-    text = printed(results_dir=results(*rows))
-    assert _cells(text, "heat", "ctfno")["cores"] == "1/2"
-    assert _cells(text, "heat", "fno_rnn")["cores"] == "-"
+@pytest.mark.parametrize(
+    ("ours", "other", "text"), [(2.0, 4.0, "0.50"), (0.01, 4.0, "0.003"), (None, 4.0, "-"), (1.0, None, "-")]
+)
+def test_a_ratio_needs_both_numbers(ours, other, text):
+    assert table_lines.ratio(ours, other) == text
 
 
-def test_navier_stokes_is_in_deviations_and_the_others_are_in_their_own_units(results, printed):
-    scores = {"rmse": 7.0, "rmse_in_deviations": 2.947e-2, "rmse_between_times": 8.0,
-              "rmse_in_deviations_between_times": 0.05}  # fmt: skip
-    text = printed(results_dir=results(_row("navier_stokes", **scores)))
-    found = _cells(text, "navier_stokes", "ctfno")
-    assert (found["RMSE"], found["ratio"], found["between times"]) == ("2.947", "1.00", "5.000")
-    assert "navier_stokes: test errors x 1e-2, RMSE in standard deviations" in text
-    assert "heat: test errors x 1e-2, RMSE in physical units" in text
+def test_navier_stokes_is_compared_by_its_relative_error(tmp_path):
+    scores = {"rmse": 7.0, "nrmse": 0.05894, "rmse_in_deviations": 0.3, "rmse_in_deviations_density": 0.1,
+              "rmse_in_deviations_between_times": 0.4}  # fmt: skip
+    write_row(tmp_path, Cell("pde", "navier_stokes", "ctfno"), **scores)
+    found = details(tmp_path, "pde", "navier_stokes", "ctfno")
+    assert (found["ours"], found["paper"], found["ratio"]) == ("5.894", "2.947", "2.00")
+    assert (found["z-scored RMSE"], found["of density"], found["z-scored between times"]) == ("30.00", "10.00", "40.00")
+    assert dict(parse(tables.render("pde", tmp_path))["ctfno"])["navier_stokes"] == "5.894"
+    assert "navier_stokes: relative L2 error" in tables.render("pde", tmp_path)
 
 
-def test_what_is_not_known_stays_empty(results, printed):
-    folder = results(_row(), _row(model="deeponet"))
-    text = printed(results_dir=folder)
-    missing = _cells(text, "heat", "fno_2d")
-    assert missing.pop("model") == "fno_2d"
-    assert missing.pop("seeds") == "0"
-    assert set(missing.values()) == {"-"}
-    unpublished = _cells(text, "heat", "deeponet")
-    assert (unpublished["paper"], unpublished["ratio"], unpublished["between times"]) == ("-", "-", "-")
-    assert unpublished["RMSE"] == "0.05200"
-    markdown = printed(results_dir=folder, format="markdown")
-    assert "| fno_2d |  |  |  |  |  |  |  |  | 0 |" in markdown
-    assert "-  |" not in markdown
+def test_series_have_errors_of_components_evaluations_and_facts_about_their_data(tmp_path):
+    write_row(tmp_path, Cell("synthetic", "stiff", "node"), rmse=0.4423, rmse_x=0.2, rmse_velocity=0.6,
+              function_evaluations=71.6, data={"spikes_in_test": 3.0})  # fmt: skip
+    write_row(tmp_path, Cell("synthetic", "square", "ctfno"), data={"least_rmse": 0.1169})
+    found = details(tmp_path, "synthetic", "stiff", "node")
+    assert (found["ratio"], found["RMSE of x"], found["RMSE of velocity"]) == ("1.00", "20.00", "60.00")
+    assert found["vector field evaluations"] == "71.6"
+    text = tables.render("synthetic-details", tmp_path)
+    assert "3 test values lie within a jump" in text
+    assert "no forecast can have less than 11.69" in text
 
 
-def test_every_equation_and_every_model_has_its_line(results, printed):
-    overview, *blocks = printed(results_dir=results(_row())).split("\n\n")
-    lines = overview.splitlines()
-    assert lines[1].split() == ["model", *presets.PROBLEMS, "parameters"]
-    assert [line.split()[0] for line in lines[2:]] == [*presets.SURROGATES, presets.AT_ONCE, "ctfno,"]
-    assert lines[-1].split()[2:4] == ["0.026", "1.952"]
-    assert [block.split(":")[0] for block in blocks] == list(presets.PROBLEMS)
-    for block in blocks:
-        at_once = [presets.AT_ONCE] if block.startswith(("burgers", "navier_stokes")) else []
-        assert [line.split()[0] for line in block.splitlines()[2:]] == [*presets.SURROGATES, *at_once]
+def test_rows_of_other_presets_and_overrides_are_other_cells(tmp_path):
+    write_row(tmp_path, Cell("pde", "heat", "ctfno"), rmse=1e-3)
+    write_row(tmp_path, Cell("pde", "heat", "ctfno", "quick"), rmse=9e-3)
+    write_row(tmp_path, Cell("pde", "heat", "ctfno", overrides={"width": 8}), rmse=9e-3)
+    found = details(tmp_path, "pde", "heat", "ctfno")
+    assert (found["ours"], found["seeds"]) == ("0.1000", "1")
 
 
-def test_rows_of_other_presets_are_left_out(results, printed):
-    folder = results(_row(preset="quick", rmse=9e-3), _row(rmse=1e-3))
-    assert _cells(printed(results_dir=folder), "heat", "ctfno")["RMSE"] == "0.1000"
-    assert _cells(printed(results_dir=folder, preset="quick"), "heat", "ctfno")["RMSE"] == "0.9000"
+# --- all cells of the paper -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("table", ["pde", "ablation", "timing"])
-def test_all_lines_of_a_markdown_table_have_as_many_columns(results, printed, table):
-    folder = results(_row(), _row(seed=1, rmse=1e-3))
-    (folder / "timing").mkdir()
-    (folder / "timing" / "heat.json").write_text(json.dumps(TIMING))
-    text = printed(results_dir=folder, format="markdown", table=table)
-    # A line of text, an empty line, a table: so that Markdown sees the table.
-    blocks = [block.splitlines() for block in text.strip().split("\n\n")]
-    assert len(blocks) % 2 == 0
-    for head, lines in zip(blocks[::2], blocks[1::2], strict=True):
-        assert len(head) == 1
-        assert not head[0].startswith("|")
-        assert len(lines) > 3
-        assert len({line.count("|") for line in lines}) == 1
+@pytest.mark.parametrize("table", ["pde", "ablation", "synthetic", "de_on_fields"])
+def test_every_number_of_the_paper_is_shown_without_any_row(tmp_path, table):
+    found = parse(tables.render(table, tmp_path))
+    blocks = tables.render(f"{table}-details", tmp_path).split("\n\n")
+    single = {block.split(":")[0]: parse(block) for block in blocks}
+    for model, values in paper_results.TABLES[table]["rows"].items():
+        columns = found[model]
+        for dataset, value in zip(paper_results.TABLES[table]["columns"], values, strict=True):
+            at = [name for name, _ in columns].index(dataset)
+            assert columns[at] == (dataset, "-")
+            assert columns[at + 1] == ("paper", f"{value:.5g}")
+            assert dict(single[dataset][model])["paper"] == f"{value:.5g}"
 
 
-def test_text_columns_are_aligned(results, printed):
-    block = printed(results_dir=results(_row(), _row(seed=1, rmse=1e-3))).split("\n\n")[0]
-    assert len({len(line) for line in block.splitlines()[1:]}) == 1
+def test_every_number_of_the_json_is_reachable_or_a_parameter_count():
+    """Tables of results by number(), counts by num_params(); the tables of images are not reproduced yet."""
+    for name, table in paper_results.TABLES.items():
+        if "rows" not in table:
+            assert name in ("image_num_params", "synthetic_num_params")
+            continue
+        for model, values in table["rows"].items():
+            for column, value in zip(table["columns"], values, strict=True):
+                found = paper_results.number(name, model, column)
+                assert (found is None) == (value is None)
+                if found is not None:
+                    unit = table["unit"]
+                    scale = 1e-3 if unit == "1e-3" else 1.0 if unit.startswith("seconds") else 1e-2
+                    assert found == pytest.approx(value * scale)
+    assert paper_results.number("pde", "ctfno", "nowhere") is None
+    assert paper_results.number("pde", "node", "heat") is None
 
 
-def test_ablations_stand_beside_ctfno(results, printed):
-    folder = results(_row(), _row(model="ablation_input", experiment="ablation", rmse=3e-3))
-    text = printed(results_dir=folder, table="ablation")
-    assert [block.split(":")[0] for block in text.split("\n\n")] == ["heat", "burgers"]
-    assert _cells(text, "heat", "ctfno")["RMSE"] == "0.05200"
-    assert _cells(text, "heat", "ablation_input")["RMSE"] == "0.3000"
-    assert _cells(text, "heat", "ablation_lifted")["RMSE"] == "-"
+@pytest.mark.parametrize(
+    ("dataset", "model", "count"),
+    [("heat", "ctfno", round(2.38 * 2**20)), ("reaction", "ctfno", round(1.82 * 2**20)), ("spiral", "node", 17025),
+     ("heat", "fno_2d", 12 * 2**20), ("reaction", "fno_2d", 7 * 2**20), ("heat", "deeponet", 1580000),
+     ("burgers", "fno_rnn", round(2.02 * 2**20)), ("plane_vibration", "ctfno", 6000), ("plane_vibration", "node", None),
+     ("heat", "ctfno_semigroup", None), ("stiff", "deeponet", None)],
+)  # fmt: skip
+def test_parameter_counts_of_the_paper(dataset, model, count):
+    assert paper_results.num_params(dataset, model) == count
 
 
-TIMING = {
-    "size": [400, 50, 1024],
-    "batch_size": 20,
-    "models": {
-        "ctfno": {"training": 10.0, "inference": 2.0, "num_params": 2502145},
-        "fno_rnn": {"training": 65.0, "inference": 9.0, "num_params": 2122433},
-    },
+def test_the_result_of_a_cell_names_our_metric():
+    heat = paper_results.paper_result("pde", "heat", "ctfno")
+    assert heat == {"rmse": pytest.approx(2.6e-4), "num_params": paper_results.num_params("heat", "ctfno")}
+    # Heat of the models of dynamics stands in another table.
+    assert paper_results.paper_result("pde", "heat", "neural_flow")["rmse"] == pytest.approx(3.038e-2)
+    assert set(paper_results.paper_result("pde", "navier_stokes", "fno_2d")) == {"nrmse", "num_params"}
+    assert paper_results.paper_result("vibration", "plane_vibration", "hbnode") == {"mse": pytest.approx(2.5e-2)}
+    assert paper_results.paper_result("pde", "heat", "ctfno_semigroup") is None
+
+
+def test_models_that_the_paper_lacks_have_lines_of_their_own(tmp_path):
+    write_row(tmp_path, Cell("pde", "diffusion_sorption", "ctfno_odd"), rmse=3e-4)
+    found = parse(tables.render("pde", tmp_path))
+    assert list(found) == list(catalog.SURROGATES)
+    assert found["ctfno_odd"][4:6] == [("diffusion_sorption", "0.03000"), ("paper", "-")]
+    assert {text for _, text in found["ctfno_semigroup"]} == {"-"}
+
+
+# --- tables of one data set -------------------------------------------------------------------------------------------
+
+
+def test_vibration_has_all_models_and_linear_regression(tmp_path):
+    write_row(tmp_path, Cell("vibration", "plane_vibration", "ctfno"), mse=0.0392, train_mse=0.01,
+              certified_lipschitz=51.23, measured_gain=2.0)  # fmt: skip
+    write_row(tmp_path, Cell("vibration", "plane_vibration", "ctfno", overrides={"stability_bound": None}), mse=0.05)
+    write_row(tmp_path, Cell("vibration", "plane_vibration", "linear"), mse=0.04)
+    found = {model: dict(line) for model, line in parse(tables.render("vibration-details", tmp_path)).items()}
+    assert set(found) == {*catalog.VIBRATION, "ctfno, stability_bound=none", *linear_forecast.MODELS}
+    ctfno = found["ctfno"]
+    assert (ctfno["ours"], ctfno["paper"], ctfno["ratio"], ctfno["training MSE"]) == ("3.920", "1.96", "2.00", "1.000")
+    assert (ctfno["certified growth"], ctfno["measured growth"], ctfno["paper's"]) == ("51.2", "2", "6K")
+    assert (found["ctfno, stability_bound=none"]["ours"], found["ctfno, stability_bound=none"]["paper"]) == (
+        "5.000",
+        "-",
+    )
+    assert (found["linear"]["ours"], found["linear"]["paper"]) == ("4.000", "-")
+    assert found["hbnode"]["paper"] == "2.5"
+    assert parse(tables.render("vibration", tmp_path))["ctfno"] == [
+        ("ours", "3.920"),
+        ("paper", "1.96"),
+        ("ratio", "2.00"),
+    ]
+
+
+def test_small_tables_show_medians(tmp_path):
+    for seed, mse in enumerate((0.01, 0.02, 0.09)):
+        overrides = {"stability_bound": 1.2, "stability_rule": "rows"}
+        cell = Cell("vibration", "plane_vibration", "ctfno", "paper", seed, overrides)
+        write_row(tmp_path, cell, mse=mse, train_mse=mse / 2, certified_lipschitz=10 * mse, measured_gain=mse)
+        cell = Cell("pde", "heat", "ctfno", "quick", seed, catalog.efficiency_overrides()[0])
+        write_row(tmp_path, cell, rmse=mse)
+    lines = [line.split() for line in tables.render("effect_of_bound", tmp_path).splitlines()]
+    assert ["1.2", "rows", "2.000", "1.96", "1.000", "0.2", "0.02", "3"] in lines
+    assert len(lines) == 2 + len(catalog.bound_overrides())
+    lines = [line.split() for line in tables.render("data_efficiency", tmp_path).splitlines()]
+    assert lines[2] == ["20", "2.000", "3", "-", "0"]
+    assert [line[0] for line in lines[2:]] == [str(4 * share) for share in catalog.SHARES]
+
+
+HEAT = {
+    "devices": ["cpu:cpu"],
+    "models": {"ctfno": {"training": 10.0, "inference": 2.0}, "fno_rnn": {"training": 65.0, "inference": 9.0}},
+}
+OPERATOR = {
+    "devices": ["cpu:cpu"],
+    "sizes": [
+        {
+            "size": [2, 3, 4],
+            "seconds": {
+                name: {"forward": 0.01 * factor, "forward_backward": 0.03 * factor}
+                for name, factor in (("ours", 1), ("rfft", 2), ("obvious", 5))
+            },
+        }
+    ],
 }
 
 
-def test_times_are_compared_with_ctfno_and_with_the_papers_ratios(tmp_path):
-    path = tmp_path / "heat.json"
-    path.write_text(json.dumps(TIMING))
-    head, _, ctfno, rnn = tables.timing_table(path, "text").splitlines()
-    assert head == "heat: one epoch, 400 trajectories x 50 times x 1024 points, batches of 20"
-    assert ctfno.split() == ["ctfno", "10.0", "1.00", "-", "2.0", "1.00", "-", "2,502,145"]
-    assert rnn.split() == ["fno_rnn", "65.0", "6.50", "8", "9.0", "4.50", "14.8", "2,122,433"]
+def test_times_stand_beside_the_papers_seconds_and_ratios(tmp_path):
+    (tmp_path / "timing").mkdir()
+    (tmp_path / "timing" / "heat.json").write_text(json.dumps(HEAT))
+    (tmp_path / "timing" / "operator.json").write_text(json.dumps(OPERATOR))
+    heat, dynamics, operator = tables.render("timing", tmp_path).split("\n\n")
+    assert "ours on cpu:cpu, the paper's on an RTX 3090" in heat
+    assert [text for _, text in parse(heat)["fno_rnn"]] == [
+        "65.00", "6.34", "6.50", "8.03", "9.00", "0.74", "4.50", "14.80",
+    ]  # fmt: skip
+    assert [text for _, text in parse(heat)["fno_2d"]] == ["-", "2.06", "-", "2.61", "-", "0.3", "-", "6.00"]
+    assert list(parse(dynamics)) == list(catalog.DE_MODELS)
+    assert "not measured yet" in dynamics
+    assert operator.splitlines()[-1].split()[-4:] == ["50.0", "5.00", "150.0", "5.00"]
 
 
-def test_times_that_were_not_taken_are_an_error_that_says_how(results, printed):
-    with pytest.raises(ValueError, match=r"there is no .*heat\.json; make it with python -m experiments\.timing"):
-        printed(results_dir=results(_row()), table="timing")
+def test_a_time_that_cannot_be_read_is_named_with_its_remedy(tmp_path):
+    (tmp_path / "timing").mkdir()
+    (tmp_path / "timing" / "heat.json").write_text('{"models": {}}')
+    with pytest.raises(ValueError, match=r"heat\.json is not what experiments\.timing writes .* --measure=heat"):
+        tables.render("timing", tmp_path)
 
 
-def test_a_row_that_is_not_json_is_named(results, printed):
-    folder = results(_row())
-    (folder / "pde" / "broken.json").write_text('{"a": ')
-    with pytest.raises(ValueError, match=r"broken\.json is not valid JSON: .*; remove it and run its cell again"):
-        printed(results_dir=folder)
+# --- what is refused --------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path, printed):
-    with pytest.raises(ValueError, match=r"there is no folder .*nowhere; --results_dir names the folder with the rows"):
-        printed(results_dir=tmp_path / "nowhere")
+@pytest.mark.parametrize("text", ["[]", '{"a": ', "null"])
+def test_a_file_that_is_no_row_is_named(tmp_path, text):
+    (tmp_path / "pde").mkdir()
+    (tmp_path / "pde" / "broken.json").write_text(text)
+    with pytest.raises(ValueError, match=r"broken\.json .*; remove it and run its cell again"):
+        tables.render("pde", tmp_path)
 
 
-@pytest.mark.parametrize(("values", "text"), [([], ""), ([0.0], "0.0000"), ([123.456], "123.5"), ([1e-3], "0.001000"),
-                                              ([12345.6], "12346"), ([2.0, 4.0], "3.000 ± 1.000")])  # fmt: skip
-def test_numbers_have_four_digits(values, text):
-    assert tables.spread(values) == text
+def test_a_row_without_its_keys_or_its_error_is_named(tmp_path):
+    cell = Cell("synthetic", "spiral", "node")
+    write_row(tmp_path, cell, drop=("cpu_seconds",))
+    with pytest.raises(ValueError, match=r"spiral-node-default-seed0\.json is no result row \(it lacks cpu_seconds\)"):
+        tables.render("synthetic", tmp_path)
+    cell = Cell("vibration", "plane_vibration", "node")
+    write_row(tmp_path, cell)
+    with pytest.raises(ValueError, match="--model=node --seed=0` has no mse; remove it and run its cell again"):
+        tables.render("vibration", tmp_path)
 
 
-@pytest.mark.parametrize("form", tables.FORMATS)
-@pytest.mark.parametrize("preset", common.PRESETS)
-def test_the_rows_of_the_repository_can_be_printed(printed, preset, form):
-    for table in ("pde", "ablation"):
-        assert "heat: test errors x 1e-2" in printed(
-            results_dir=ROOT / "results", table=table, preset=preset, format=form
-        )
+@pytest.mark.parametrize(("table", "form", "message"), [("nope", "text", "unknown table"), ("pde", "html", "format")])
+def test_unknown_names_are_refused_with_the_known_ones(tmp_path, table, form, message):
+    with pytest.raises(ValueError, match=f"{message}.*known are"):
+        tables.render(table, tmp_path, form)
 
 
-def test_the_table_of_dynamics_tells_components_evaluations_and_spikes(results, printed):
-    synthetic = {"experiment": "synthetic", "num_params": 17_891}
-    directory = results(
-        _row("stiff", "ctfno", 0, **synthetic, rmse=0.15, rmse_x=0.2, spikes=3),
-        _row("stiff", "ctfno", 1, **synthetic, rmse=0.17, rmse_x=0.22, spikes=3),
-        _row("spiral", "node", 0, **synthetic, rmse=0.0326, function_evaluations=71.6),
-        _row("heat", "neural_flow", 0, rmse=0.02),
-        _row("burgers", "ctfno", 0, rmse=0.5),
-    )
-    text = printed(table="synthetic", results_dir=directory)
-    stiff = _cells(text, "stiff", "ctfno")
-    assert (stiff["RMSE"], stiff["paper"], stiff["ratio"]) == ("16.00 ± 1.00", "16.53", "0.97")
-    assert (stiff["RMSE of x"], stiff["evaluations"], stiff["seeds"]) == ("21.00 ± 1.00", "-", "2")
-    assert "stiff: test errors x 1e-2; values in the middle of a jump, in the test set: 3" in text
-    spiral = _cells(text, "spiral", "node")
-    assert (spiral["ratio"], spiral["evaluations"], spiral["RMSE of x"]) == ("1.00", "72", "-")
-    assert _cells(text, "heat", "neural_flow")["RMSE"] == "2.000"
-    overview = text.split("\n\n")[0].splitlines()
-    assert overview[-1].split() == ["ctfno,", "paper", "11.69", "3.9", "16.53", "1.87", "0.239"]
-    assert "burgers" not in text
+# --- documents --------------------------------------------------------------------------------------------------------
 
 
-def test_seconds_of_dynamics_are_compared_with_those_of_ctfno(tmp_path):
-    models = {
-        "ctfno": {"training": 0.02, "inference": 0.004, "num_params": 17_891},
-        "node": {"training": 0.05, "inference": 0.001, "num_params": 17_282, "function_evaluations": 72.0},
-    }
-    (tmp_path / "dynamics.json").write_text(json.dumps({"batch_size": 120, "models": models}))
-    lines = tables.dynamics_timing_table(tmp_path / "dynamics.json", "text").splitlines()
-    assert lines[-1].split() == ["node", "50.0", "2.50", "1.0", "0.25", "72", "17,282"]
-    with pytest.raises(ValueError, match=r"make it with python -m experiments\.timing"):
-        tables.dynamics_timing_table(tmp_path / "none.json", "text")
+@pytest.mark.parametrize("table", tables.NAMES)
+def test_markdown_tables_are_separate_blocks_with_equal_columns(tmp_path, table):
+    blocks = tables.render(table, tmp_path, "markdown").split("\n\n")
+    for title, lines in zip(blocks[::2], blocks[1::2], strict=True):
+        assert "\n" not in title
+        assert not title.startswith("|")
+        assert len({line.count("|") for line in lines.splitlines()}) == 1
+        assert lines.splitlines()[1].replace("|", "").replace("-", "").replace(":", "") == ""
+
+
+def test_update_writes_the_blocks_and_nothing_else(tmp_path):
+    results = tmp_path / "results"
+    write_row(results, Cell("pde", "heat", "ctfno"), rmse=1.5e-3)
+    before = "# Title\r\n\n<!-- table: pde -->\nold\n<!-- end table -->\ntail without newline"
+    (tmp_path / "README.md").write_bytes(before.encode())
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("<!-- table: timing -->\n<!-- end table -->\n`<!-- table: no -->`\n")
+    (tmp_path / "docs" / "untouched.md").write_text("nothing here\n")
+    assert tables.stale(tmp_path) == ["README.md: pde", "docs/a.md: timing"]
+    assert tables.update(tmp_path, results) == ["README.md: pde", "docs/a.md: timing"]
+    text = (tmp_path / "README.md").read_bytes().decode()
+    inside = tables.render("pde", results, "markdown")
+    assert text == before.replace("\nold\n", f"\n\n{inside}\n\n")
+    assert "| 0.1500 | 0.026 |" in text
+    assert tables.stale(tmp_path) == []
+    assert tables.update(tmp_path, results) == []
+    # A changed row makes its table stale, and only that.
+    write_row(results, Cell("pde", "heat", "ctfno"), rmse=1.6e-3)
+    assert tables.stale(tmp_path) == ["README.md: pde"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a\n<!-- table: nope -->\n<!-- end table -->\n", "BUILD.md, line 2: unknown table 'nope'; known are pde"),
+     ("<!-- table: pde -->\n", "BUILD.md, line 1: table pde has no end; add a line <!-- end table -->"),
+     ("<!-- table: pde -->\n<!-- table: pde -->\n<!-- end table -->\n", "line 1: table pde has no end")],
+)  # fmt: skip
+def test_wrong_markers_are_refused_before_anything_is_written(tmp_path, text, message):
+    good = "<!-- table: pde -->\n<!-- end table -->\n"
+    (tmp_path / "README.md").write_text(good)
+    (tmp_path / "BUILD.md").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        tables.update(tmp_path, tmp_path / "results")
+    assert (tmp_path / "README.md").read_text() == good
+
+
+def test_the_tables_of_this_repository_agree_with_its_rows():
+    assert tables.stale(ROOT) == [], "run python -m experiments.tables --update"

@@ -1,4 +1,4 @@
-"""Checkpoints: bitwise back, and damage noticed."""
+"""Checkpoints are restored bitwise, and damage is noticed."""
 
 import shutil
 
@@ -31,7 +31,7 @@ def _save(directory, errors, *, keep_latest=2, size=300_000):
     """States with these validation errors, at the steps 1, 2, .."""
     with checkpoint.CheckpointStore(directory, keep_latest=keep_latest) as store:
         for step, error in enumerate(errors, start=1):
-            store.save(step, _state(step, size), {"note": f"step {step}"}, {checkpoint.METRIC: error})
+            store.save(step, _state(step, size), {"note": f"step {step}"}, selection=error)
 
 
 def _largest_file(directory):
@@ -68,13 +68,12 @@ def _damaged_by(directory, step, how):
 def test_a_state_comes_back_bitwise_with_its_description(tmp_path):
     state = _state(3, size=30)
     with checkpoint.CheckpointStore(tmp_path / "c") as store:
-        store.save(3, state, {"note": "hello", "nested": {"a": [1, 2.5, None]}}, {checkpoint.METRIC: 0.25})
+        store.save(3, state, {"note": "hello", "nested": {"a": [1, 2.5, None]}}, selection=0.25)
     with checkpoint.CheckpointStore(tmp_path / "c") as store:
         found = store.restore_last()
     assert found.step == 3
     assert found.description["note"] == "hello"
     assert found.description["nested"] == {"a": [1, 2.5, None]}
-    assert found.description["metrics"] == {checkpoint.METRIC: 0.25}
     restored = checkpoint.unflatten(found.arrays, state)
     assert jax.tree.structure(restored) == jax.tree.structure(state)
     for a, b in zip(jax.tree.leaves(restored), jax.tree.leaves(state), strict=True):
@@ -85,7 +84,7 @@ def test_a_state_comes_back_bitwise_with_its_description(tmp_path):
 def test_values_without_an_equal_come_back_too(tmp_path):
     tree = {"x": np.asarray([np.nan, -0.0, np.inf, 1e-40], np.float32), "n": np.asarray(-7, np.int32)}
     with checkpoint.CheckpointStore(tmp_path / "c") as store:
-        store.save(1, tree, {}, {checkpoint.METRIC: 1.0})
+        store.save(1, tree, {}, selection=1.0)
         found = store.restore_last()
     assert found.arrays["x"].tobytes() == tree["x"].tobytes()
     assert found.arrays["n"].shape == ()
@@ -103,8 +102,8 @@ def test_the_latest_and_the_best_are_kept(tmp_path):
 
 def test_a_step_saved_again_is_replaced(tmp_path):
     with checkpoint.CheckpointStore(tmp_path / "c") as store:
-        store.save(4, {"x": np.zeros(3, np.float32)}, {}, {checkpoint.METRIC: 1.0})
-        store.save(4, {"x": np.ones(3, np.float32)}, {}, {checkpoint.METRIC: 1.0})
+        store.save(4, {"x": np.zeros(3, np.float32)}, {}, selection=1.0)
+        store.save(4, {"x": np.ones(3, np.float32)}, {}, selection=1.0)
         np.testing.assert_array_equal(store.restore_last().arrays["x"], 1.0)
 
 
@@ -170,7 +169,7 @@ def test_what_an_interrupted_save_leaves_is_ignored(tmp_path, name):
     with checkpoint.CheckpointStore(tmp_path / "c") as store:
         assert store.steps() == [1, 2]
         assert store.restore_last().step == 2
-        store.save(7, _state(7, 30), {}, {checkpoint.METRIC: 0.2})
+        store.save(7, _state(7, 30), {}, selection=0.2)
         assert store.restore_last().step == 7
 
 
@@ -211,7 +210,7 @@ def test_arrays_that_do_not_fit_are_refused_by_name(arrays, message):
 def test_an_earlier_step_can_be_saved_again_after_later_ones(tmp_path):
     _save(tmp_path / "c", [0.5, 0.4, 0.3], size=30)
     with checkpoint.CheckpointStore(tmp_path / "c") as store:
-        store.save(2, _state(9, 30), {"note": "again"}, {checkpoint.METRIC: 0.1})
+        store.save(2, _state(9, 30), {"note": "again"}, selection=0.1)
         best = store.restore_best()
     assert best.step == 2
     assert best.description["note"] == "again"
@@ -228,13 +227,71 @@ def test_a_reader_leaves_a_save_in_progress_alone(tmp_path):
 
 def test_a_save_that_fails_is_one_line_and_earlier_steps_are_kept(tmp_path, monkeypatch):
     with checkpoint.CheckpointStore(tmp_path / "c") as store:
-        store.save(1, _state(1, 30), {}, {checkpoint.METRIC: 0.5})
+        store.save(1, _state(1, 30), {}, selection=0.5)
 
         def full(*_, **__):
             raise OSError("No space left on device\nmany\nlines")
 
         monkeypatch.setattr(store._checkpointer, "save_checkpointables", full)
         with pytest.raises(checkpoint.CheckpointError, match=r"cannot save step 2 .*No space left.*kept") as e:
-            store.save(2, _state(2, 30), {}, {checkpoint.METRIC: 0.4})
+            store.save(2, _state(2, 30), {}, selection=0.4)
         assert "\n" not in str(e.value)
         assert store.restore_last().step == 1
+
+
+def test_a_state_that_was_not_evaluated_is_never_the_best(tmp_path):
+    with checkpoint.CheckpointStore(tmp_path / "c", keep_latest=1) as store:
+        store.save(1, _state(1, 30), {}, selection=np.inf)
+        assert store.restore_best() is None
+        assert store.restore_last().step == 1
+        store.save(2, _state(2, 30), {}, selection=7.0)
+        store.save(3, _state(3, 30), {}, selection=np.inf)
+        assert store.restore_best().step == 2
+        assert store.restore_last().step == 3
+        assert store.steps() == [2, 3]
+
+
+def test_of_equal_states_the_latest_is_the_best(tmp_path):
+    _save(tmp_path / "c", [0.5, 0.25, 0.25, 0.5], keep_latest=1, size=30)
+    with checkpoint.CheckpointStore(tmp_path / "c") as store:
+        assert store.steps() == [3, 4]
+        assert store.restore_best().step == 3
+
+
+def test_the_best_of_an_earlier_process_is_kept(tmp_path):
+    _save(tmp_path / "c", [0.3, 0.1, 0.2], keep_latest=1, size=30)
+    with checkpoint.CheckpointStore(tmp_path / "c", keep_latest=1) as store:
+        store.save(4, _state(4, 30), {}, selection=0.4)
+        assert store.steps() == [2, 4]
+        store.save(5, _state(5, 30), {}, selection=0.05)
+        assert store.steps() == [5]
+
+
+def test_saving_goes_on_beside_a_checkpoint_with_a_damaged_description(tmp_path):
+    _save(tmp_path / "c", [0.3, 0.1], keep_latest=2, size=30)
+    for path in (tmp_path / "c" / "2" / "description").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"[1]")
+    with checkpoint.CheckpointStore(tmp_path / "c", keep_latest=2) as store:
+        assert store.restore_best().step == 1
+        store.save(3, _state(3, 30), {}, selection=0.2)
+        assert store.restore_best().step == 3
+        store.save(4, _state(4, 30), {}, selection=0.25)
+        assert store.steps() == [3, 4]
+
+
+def test_after_a_failed_save_nothing_unfinished_is_left_and_closing_raises_nothing_more(tmp_path, monkeypatch, capsys):
+    def full(*_, **__):
+        (tmp_path / "c" / "2.orbax-checkpoint-tmp").mkdir()
+        fail()
+
+    def fail():
+        raise OSError(28, "No space left on device")
+
+    store = checkpoint.CheckpointStore(tmp_path / "c")
+    monkeypatch.setattr(store._checkpointer, "save_checkpointables", full)
+    monkeypatch.setattr(store._checkpointer, "close", fail)
+    with pytest.raises(checkpoint.CheckpointError, match=r"cannot save step 2 .*No space left on device"), store:
+        store.save(2, _state(2, 30), {}, selection=0.4)
+    assert not list((tmp_path / "c").glob("*tmp*"))
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,1 @@
+"""Files of data sets, checked while they are read."""

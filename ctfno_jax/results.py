@@ -1,0 +1,68 @@
+"""What a finished run leaves: its errors, its figures and ``result.json``, which can be made again from its own text."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ctfno_jax import files
+from ctfno_jax.models.ctfno import num_parameters
+from ctfno_jax.predict import Predictor
+from ctfno_jax.training.run import Trained
+from ctfno_jax.training.workdir import Workdir, versions
+
+
+def predictor(task: Any, trained: Trained) -> Predictor:
+    """The trained task as a function in physical units."""
+    return Predictor(task.model, trained.params, task.transform, task.facts())
+
+
+def finish(
+    task: Any, trained: Trained, workdir: Workdir, row: dict[str, Any], *, split: str = "test"
+) -> dict[str, Any]:
+    """Evaluates the best state, draws its figures and writes the row of the run.
+
+    Args:
+      task: the task that was trained.
+      trained: its best state.
+      workdir: the folder of the run.
+      row: what identifies the run: experiment, dataset, model, preset, seed, paper, command, ...
+      split: ``"test"``, or ``"validation"`` for trials that must not see test data.
+    """
+    scores = task.evaluate(trained.params, split)
+    result = {
+        **row,
+        "evaluated_on": split,
+        "num_params": num_parameters(trained.params["params"]),
+        "steps": trained.step,
+        "train_seconds": round(trained.train_seconds, 1),
+        "cpu_seconds": round(trained.cpu_seconds, 1),
+        "metrics": {**scores, **trained.metrics, "best_step": trained.best_step},
+        "source": task.data.source,
+        "data": {name: float(f"{value:.6g}") for name, value in task.data.info.items()},
+        "config": workdir.config,
+        "commit": commit(),
+        "versions": versions(),
+        "devices": [f"{device.platform}:{device.device_kind}" for device in jax.local_devices()],
+    }
+    for name, figure in task.figures(trained.params, split):
+        files.write_figure(workdir.path / "figures" / f"{name}.png", figure)
+    files.write_json(workdir.path / "result.json", result)
+    return result
+
+
+def commit() -> str | None:
+    """The commit of the source tree, with ``+`` if it has changes; None outside of a repository."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return None
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True).stdout
+
+    try:
+        changed = git("status", "--porcelain", "--", "ctfno_jax", "experiments").strip()
+        return git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

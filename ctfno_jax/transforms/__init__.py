@@ -1,0 +1,1 @@
+"""Pure JAX functions that encode fields before a network and decode its output."""

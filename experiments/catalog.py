@@ -1,0 +1,81 @@
+"""The cells of every table of the paper, with the CPU minutes that each may take."""
+
+from typing import Any
+
+from experiments import configs
+from experiments.cells import Cell
+
+TABLES = ("pde", "ablation", "synthetic", "de_on_fields", "vibration", "effect_of_bound", "data_efficiency")
+
+EQUATIONS = ("heat", "burgers", "diffusion_sorption", "navier_stokes")
+SURROGATES = ("ctfno", "ctfno_semigroup", "ctfno_odd", "fno_rnn", "fno_2d", "deeponet", "pod_deeponet")
+ABLATIONS = ("ctfno", "ablation_input", "ablation_lifted", "ablation_features")
+DYNAMICS = ("square", "sawtooth", "stiff", "spiral", "reaction")
+DE_MODELS = ("ctfno", "node", "anode", "neural_flow", "neural_laplace")
+VIBRATION = ("ctfno", "node", "anode", "sonode", "hbnode", "ghbnode")
+
+# Bounds whose effect the paper's figure shows, and the shares of the training set of its box plots.
+BOUNDS: tuple[float | None, ...] = (0.3, 0.6, 1.2, 2.5, 5.0, 10.0, None)
+RULES = ("rows", "rows_and_columns")
+SHARES = (5, 10, 20, 50, 100)
+EFFICIENCY_BOUNDS: tuple[float | None, ...] = (None, 1.2)
+
+# Minutes of one CPU core that a cell of the default preset may take.
+BUDGETS = {"heat": 5, "burgers": 8, "diffusion_sorption": 5, "navier_stokes": 15, "reaction": 5, "plane_vibration": 3}
+_DYNAMICS_BUDGET = 5
+_SHORT = 1  # cells of figures
+
+
+def minutes(cell: Cell) -> float:
+    """The budget of a cell."""
+    if cell.preset != "default" or cell.overrides.get("steps"):
+        return _SHORT
+    return BUDGETS.get(cell.dataset, _DYNAMICS_BUDGET)
+
+
+def cells(table: str, num_seeds: int = 3) -> list[Cell]:
+    """All cells of a table, seed by seed. Baselines on Navier-Stokes have one seed."""
+    named = _named(table)
+    return [
+        Cell(experiment, dataset, model, preset, seed, overrides)
+        for seed in range(num_seeds)
+        for experiment, dataset, model, preset, overrides in named
+        if not (seed and dataset == "navier_stokes" and not model.startswith("ctfno"))
+    ]
+
+
+def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
+    if table == "pde":
+        return [("pde", d, m, "default", {}) for d in EQUATIONS for m in SURROGATES if m in configs.models(d)]
+    if table == "ablation":
+        return [("pde", d, m, "default", {}) for d in ("heat", "burgers") for m in ABLATIONS]
+    if table == "synthetic":
+        return [("synthetic", d, m, "default", {}) for d in DYNAMICS for m in DE_MODELS]
+    if table == "de_on_fields":
+        pairs = [("synthetic", "reaction"), ("pde", "heat")]
+        return [
+            (e, d, m, "default", {}) for e, d in pairs for m in ("neural_flow", "neural_laplace", "fno_2d", "ctfno")
+        ]
+    if table == "vibration":
+        rows = [("vibration", "plane_vibration", m, "default", {}) for m in VIBRATION]
+        return [*rows, ("vibration", "plane_vibration", "ctfno", "default", {"stability_bound": None})]
+    if table == "effect_of_bound":
+        return [("vibration", "plane_vibration", "ctfno", "paper", o) for o in bound_overrides()]
+    if table == "data_efficiency":
+        return [("pde", "heat", "ctfno", "quick", o) for o in efficiency_overrides()]
+    raise ValueError(f"unknown table {table!r}; known are {', '.join(TABLES)}")
+
+
+def bound_overrides() -> list[dict[str, Any]]:
+    """Settings of the cells that show the effect of the bound M under both rules."""
+    bounded = [{"stability_bound": b, "stability_rule": r} for r in RULES for b in BOUNDS if b is not None]
+    return [*bounded, {"stability_bound": None}]
+
+
+def efficiency_overrides() -> list[dict[str, Any]]:
+    """Settings of the cells with a share of the training trajectories, with and without a bound."""
+    return [
+        {"num_train": 4 * share, "batch_size": min(20, 4 * share), "steps": 500, "stability_bound": bound}
+        for bound in EFFICIENCY_BOUNDS
+        for share in SHARES
+    ]

@@ -1,0 +1,189 @@
+"""What the programs share: flags of single settings, help that shows them, and errors as one line."""
+
+import json
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from ctfno_jax import config as config_lib
+from ctfno_jax.config import ConfigError
+from ctfno_jax.models import registry
+from ctfno_jax.training import loop, sharding
+from ctfno_jax.training.checkpoint import CheckpointError
+from experiments import configs, host
+
+FLAGS = flags.FLAGS
+
+# Mistakes of a user, or of the machine: one line, no traceback. Anything else is a bug and shows one.
+USER_ERRORS = (ValueError, OSError, CheckpointError, loop.TrainingDiverged)
+
+_CELL = ("dataset", "model", "preset", "seed", "num_seeds")
+_RUN = ("workdir", "resume", "evaluate", "results_dir", "data_dir", "data_option", "parallel", "tensorboard")
+
+
+def run(main: Callable[[], None], summary: str, help_fn: Callable[[], str] | None = None) -> None:
+    """Runs a program: help, host settings, flags, and errors of the user as one line with exit code 1.
+
+    Args:
+      main: the program.
+      summary: what it does, the first lines of its help.
+      help_fn: further text of the help; by default all flags that the program has defined.
+    """
+    wants_help = any(a in ("-h", "--help", "-help", "--helpfull", "--helpshort") for a in sys.argv[1:])
+    if wants_help:
+        FLAGS([a for a in sys.argv if not a.lstrip("-").startswith("h")], known_only=True)
+        print(textwrap.dedent(summary).strip() + "\n\n" + (help_fn or flag_help)())
+        sys.exit(0)
+
+    def guarded(argv: list[str]) -> None:
+        if len(argv) > 1:
+            raise app.UsageError(f"unexpected argument {argv[1]!r}; settings are given as --name=value")
+        try:
+            host.set_up()
+            main()
+        except USER_ERRORS as error:
+            _fail(f"error: {one_line(error)}", 1)
+        except loop.Interrupted as error:
+            _fail(one_line(error), 130)
+        except KeyboardInterrupt:
+            _fail("interrupted", 130)
+
+    app.run(guarded)
+
+
+def _fail(message: str, code: int) -> None:
+    sys.stdout.flush()
+    if sys.stdout.isatty():
+        print()  # the progress line may still be open
+    print(message, file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error without line breaks."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+# --- flags of training programs ---------------------------------------------------------------------------------------
+
+
+def define_training_flags(datasets: Sequence[str]) -> None:
+    """Flags of a training program: the cell, the run, and one for each setting of any of its cells."""
+    names = tuple(dict.fromkeys(model for dataset in datasets for model in configs.models(dataset)))
+    flags.DEFINE_enum("dataset", datasets[0], list(datasets), "data set")
+    flags.DEFINE_enum("model", names[0], names, "model")
+    flags.DEFINE_enum("preset", "default", configs.PRESETS, "settings to start from")
+    flags.DEFINE_integer("seed", 0, "seed of the run: initial parameters and batches", lower_bound=0)
+    flags.DEFINE_integer("num_seeds", 1, "seeds trained at once: seed, seed + 1, ...", lower_bound=1)
+    flags.DEFINE_string("data_dir", None, "folder with raw data, for the data sets that need it")
+    flags.DEFINE_string("results_dir", None, "also leave the result there as a row for tables, and skip rows it has")
+    flags.DEFINE_enum("evaluate", "test", ("test", "validation"), "validation: for trials, test data are never made")
+    flags.DEFINE_multi_string("data_option", [], "option of the data generator, as name=value; may be repeated")
+    define_run_flags()
+    define_setting_flags()
+
+
+def define_run_flags() -> None:
+    """Flags of any program that trains."""
+    flags.DEFINE_string("workdir", None, "folder of the run; runs/<experiment>/<dataset>/<model>/seed<k> by default")
+    flags.DEFINE_boolean("resume", False, "continue the unfinished run in the workdir")
+    flags.DEFINE_enum("parallel", "shard_map", sharding.WAYS, "how to run on several devices")
+    flags.DEFINE_boolean("tensorboard", False, "also write TensorBoard events (needs the tensorboard extra)")
+
+
+def all_settings() -> dict[str, Any]:
+    """Every setting of any cell with its type; one that has several types is parsed by the cell it is given for."""
+    types: dict[str, Any] = {}
+    for kind in configs.SETTINGS:
+        for network in registry.model_names():
+            for name, hint in configs.setting_types(network, kind).items():
+                types[name] = hint if types.get(name, hint) == hint else str
+    for special in ("data_file", "data_options"):
+        types.pop(special)
+    return types
+
+
+def define_setting_flags() -> None:
+    """One flag for each setting."""
+    for name, kind in all_settings().items():
+        define = {bool: flags.DEFINE_boolean, int: flags.DEFINE_integer, float: flags.DEFINE_float}
+        define.get(kind, flags.DEFINE_string)(name, None, "a setting; see --help")
+
+
+def overrides_from_flags(network: str, kind: str) -> dict[str, Any]:
+    """The settings that were given as flags; ConfigError for one that this cell does not have."""
+    known = configs.setting_types(network, kind)
+    given = {name: FLAGS[name].value for name in all_settings() if FLAGS[name].value is not None}
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"--{name} is no setting of network {network} on {kind}; remove it")
+    values = {n: config_lib.parse(n, v, known[n]) if isinstance(v, str) else v for n, v in given.items()}
+    options = dict(_parse_option(text) for text in FLAGS.data_option) if "data_option" in FLAGS else {}
+    return values | ({"data_options": options} if options else {})
+
+
+def _parse_option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"--data_option must be name=value, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+def training_help() -> str:
+    """Flags of a training program in groups, with the defaults of the chosen cell."""
+    config = configs.cell("", FLAGS.dataset, FLAGS.model, FLAGS.preset)
+    title = f"{FLAGS.model} on {FLAGS.dataset}, preset {FLAGS.preset}"
+    groups = {
+        "training": {**config.settings, **vars(config.train), **vars(config.optimizer)},
+        "data": {k: v for k, v in vars(config.data).items() if k not in ("data_file", "data_options")},
+        f"network {config.network.network}": dict(config.network.network_fields),
+    }
+    parts = ["The cell:", _list(_CELL), "The run:", _list(_RUN), f"Settings, with those of {title}:"]
+    for name, values in groups.items():
+        parts += [f"  {name}", _settings(values)]
+    return "\n".join(parts)
+
+
+def flag_help() -> str:
+    """All flags that the program has defined."""
+    absl_modules = ("absl", "jax", "chex")
+    own = [
+        flag.name
+        for module, found in FLAGS.flags_by_module_dict().items()
+        if not module.startswith(absl_modules)
+        for flag in found
+    ]
+    return "Flags:\n" + _list(own)
+
+
+def _list(names: Sequence[str]) -> str:
+    lines = []
+    for name in names:
+        flag = FLAGS[name]
+        choices = getattr(flag.parser, "enum_values", None)
+        text = f"{flag.help}" + (f" ({' | '.join(choices)})" if choices else "")
+        default = "" if flag.default in (None, [], False) else f" [{flag.default}]"
+        lines += textwrap.wrap(f"--{name:<16} {text}{default}", 78, initial_indent="  ", subsequent_indent=" " * 21)
+    return "\n".join(lines)
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    text = "  ".join(f"--{name}={_shown(value)}" for name, value in values.items())
+    return textwrap.fill(text, 78, initial_indent="    ", subsequent_indent="    ", break_long_words=False)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value).lower()

@@ -1,0 +1,352 @@
+"""Lines of every table: our numbers from the rows of finished cells, the paper's beside them."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ctfno_jax.config import ConfigError
+from ctfno_jax.data import problems
+from ctfno_jax.training.workdir import read_json
+from experiments import catalog, linear_forecast, paper_results, rows
+from experiments.cells import Cell
+from experiments.rows import Row
+
+# Tables with a column for each data set.
+OVERVIEWS = ("pde", "ablation", "synthetic", "de_on_fields")
+
+_METRICS = {"rmse": "RMSE", "nrmse": "relative L2 error", "mse": "MSE"}
+_SEEDS = "mean over seeds ± half the range"
+_MISSING = "-"
+
+Lines = list[list[str]]
+# Title, and lines of which the first is the heading.
+Block = tuple[str, Lines]
+# Heading of a column, and its text for the rows of one cell.
+Column = tuple[str, Callable[[list[Row]], str]]
+
+
+class Results:
+    """The rows in a folder, read when a table asks for them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._read = functools.cache(lambda experiment: rows.read_all(folder, experiment))
+
+    def of(self, cell: Cell) -> list[Row]:
+        """The rows of all seeds of a cell."""
+        return rows.select(
+            self._read(cell.experiment), dataset=cell.dataset, model=cell.model, preset=cell.preset,
+            overrides=dict(cell.overrides),
+        )  # fmt: skip
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def spread(values: Sequence[float], scale: float = 100.0) -> str:
+    """Mean and half the range, to four digits of the mean, times ``scale``."""
+    if not values:
+        return _MISSING
+    mean = scale * float(np.mean(values))
+    digits = max(0, 3 - int(np.floor(np.log10(mean)))) if mean > 0 else 4
+    half_range = f" ± {scale * (max(values) - min(values)) / 2:.{digits}f}" if len(values) > 1 else ""
+    return f"{mean:.{digits}f}{half_range}"
+
+
+def median(values: Sequence[float], scale: float = 100.0) -> str:
+    """Median times ``scale``, to four digits."""
+    return spread([float(np.median(values))], scale) if values else _MISSING
+
+
+def published(value: float | None, scale: float = 100.0) -> str:
+    """A number of the paper as it is printed there."""
+    return _MISSING if value is None else f"{scale * value:.5g}"
+
+
+def ratio(ours: float | None, other: float | None) -> str:
+    """Quotient of two numbers."""
+    if ours is None or not other:
+        return _MISSING
+    return f"{ours / other:.2f}" if ours >= 0.1 * other else f"{ours / other:.1g}"
+
+
+def _compared(some: list[Row], metric: str) -> list[float]:
+    """The errors that stand beside the paper's."""
+    for row in some:
+        if metric not in row["metrics"]:
+            raise ConfigError(f"the row of `{row['command']}` has no {metric}; remove it and run its cell again")
+    return [row["metrics"][metric] for row in some]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _values(some: list[Row], metric: str) -> list[float]:
+    return [row["metrics"][metric] for row in some if metric in row["metrics"]]
+
+
+def _error(metric: str) -> Callable[[list[Row]], str]:
+    return lambda some: spread(_values(some, metric))
+
+
+def _growth(metric: str) -> Callable[[list[Row]], str]:
+    return lambda some: f"{np.mean(values):.3g}" if (values := _values(some, metric)) else _MISSING
+
+
+def _parameters(some: list[Row]) -> str:
+    return "/".join(f"{count:,}" for count in sorted({row["num_params"] for row in some})) or _MISSING
+
+
+def _minutes(some: list[Row]) -> str:
+    return f"{np.mean([row['cpu_seconds'] for row in some]) / 60:.1f}" if some else _MISSING
+
+
+# --- tables over several data sets ------------------------------------------------------------------------------------
+
+
+def _grid(table: str) -> tuple[list[str], list[str], dict[tuple[str, str], Cell]]:
+    """Models and data sets of a table in order, those of the paper included, and the cells that have settings."""
+    cells = {(cell.model, cell.dataset): cell for cell in catalog.cells(table, num_seeds=1)}
+    paper = paper_results.TABLES[table]
+    models = list(dict.fromkeys([*(model for model, _ in cells), *paper["rows"]]))
+    if table == "pde":  # some data sets lack a model, whose place is not last
+        models.sort(key=catalog.SURROGATES.index)
+    datasets = list(dict.fromkeys([*(dataset for _, dataset in cells), *paper["columns"]]))
+    return models, datasets, cells
+
+
+def overview(table: str, found: Results) -> Block:
+    """All data sets and models in one table."""
+    models, datasets, cells = _grid(table)
+    lines = [["model", *(text for dataset in datasets for text in (dataset, "paper"))]]
+    for model in models:
+        line = [model]
+        for dataset in datasets:
+            some = found.of(cells[model, dataset]) if (model, dataset) in cells else []
+            line += [
+                spread(_compared(some, paper_results.metric(dataset))),
+                published(paper_results.number(table, model, dataset)),
+            ]
+        lines.append(line)
+    other = [f"{d}: {_METRICS[paper_results.metric(d)]}" for d in datasets if paper_results.metric(d) != "rmse"]
+    return f"Test RMSE x 1e-2{''.join(f' ({text})' for text in other)}, {_SEEDS}", lines
+
+
+def details(table: str, found: Results) -> list[Block]:
+    """One table for each data set, with all errors, sizes and times."""
+    models, datasets, cells = _grid(table)
+    blocks = []
+    for dataset in datasets:
+        there = {
+            model: found.of(cells[model, dataset]) if (model, dataset) in cells else []
+            for model in models
+            if (model, dataset) in cells or paper_results.number(table, model, dataset) is not None
+        }
+        columns = _columns(dataset, [row for some in there.values() for row in some])
+        lines = [["model", "ours", "paper", "ratio", *(name for name, _ in columns), *_SIZES]]
+        for model, some in there.items():
+            lines.append([
+                model, *_beside(some, dataset, paper_results.number(table, model, dataset)),
+                *(text(some) for _, text in columns), *_sizes(some, dataset, model),
+            ])  # fmt: skip
+        facts = _facts([row for some in there.values() for row in some])
+        blocks.append((f"{dataset}: test {_METRICS[paper_results.metric(dataset)]} x 1e-2, {_SEEDS}{facts}", lines))
+    return blocks
+
+
+_SIZES = ("parameters", "paper's", "CPU minutes", "seeds")
+
+
+def _sizes(some: list[Row], dataset: str, model: str) -> list[str]:
+    paper = paper_results.printed_num_params(dataset, model)
+    return [_parameters(some), paper or _MISSING, _minutes(some), str(len(some))]
+
+
+def _beside(some: list[Row], dataset: str, paper: float | None) -> list[str]:
+    """Our error, the paper's, and their ratio."""
+    ours = _compared(some, paper_results.metric(dataset))
+    return [spread(ours), published(paper), ratio(_mean(ours), paper)]
+
+
+def _columns(dataset: str, some: list[Row]) -> list[Column]:
+    """Errors besides the one that is compared; those of single channels and models only where rows have them."""
+    problem = problems.problem(dataset)
+    columns: list[Column] = [] if paper_results.metric(dataset) == "nrmse" else [("relative L2", _error("nrmse"))]
+    if isinstance(problem, problems.FieldProblem):
+        if len(problem.channels) > 1:
+            columns.append(("z-scored RMSE", _error("rmse_in_deviations")))
+            columns += [(f"of {name}", _error(f"rmse_in_deviations_{name}")) for name in problem.channels]
+            columns.append(("z-scored between times", _error("rmse_in_deviations_between_times")))
+        else:
+            columns.append(("between times", _error("rmse_between_times")))
+    elif problem.features > 1:
+        columns += [(f"RMSE of {name}", _error(f"rmse_{name}")) for name in problem.components]
+    if _values(some, "function_evaluations"):
+        columns.append(("vector field evaluations", _growth("function_evaluations")))
+    return columns
+
+
+def _facts(some: list[Row]) -> str:
+    """What a reader must know about the data to judge the errors."""
+    data = some[0].get("data", {}) if some else {}
+    texts = {
+        "least_rmse": lambda value: f"; no forecast can have less than {100 * value:.4g}",
+        "spikes_in_test": lambda value: f"; {value:.0f} test values lie within a jump",
+    }
+    return "".join(text(data[name]) for name, text in texts.items() if name in data)
+
+
+# --- tables of one data set -------------------------------------------------------------------------------------------
+
+
+def _vibration(found: Results, columns: Sequence[Column], sizes: Sequence[str]) -> Block:
+    """All models, and linear regression, a reference that the paper does not have."""
+    cells = catalog.cells("vibration", num_seeds=1)
+    dataset = cells[0].dataset
+    cells += [Cell("vibration", dataset, model) for model in linear_forecast.MODELS]
+    lines = [["model", "ours", "paper", "ratio", *(name for name, _ in columns), *sizes]]
+    for cell in cells:
+        some = found.of(cell)
+        # The paper's model has a bound.
+        known = paper_results.number("vibration", cell.model, dataset) if not cell.overrides else None
+        label = ", ".join(filter(None, [cell.model, cell.variant]))
+        line = [label, *_beside(some, dataset, known), *(text(some) for _, text in columns)]
+        lines.append([*line, *(_sizes(some, dataset, cell.model) if sizes else [])])
+    return f"{dataset}: test MSE x 1e-2, {_SEEDS}; the paper gives its SONODE and HBNODE as at least 2.5", lines
+
+
+def vibration(found: Results) -> Block:
+    """Errors of all models on plane vibration."""
+    return _vibration(found, (), ())
+
+
+def vibration_details(found: Results) -> Block:
+    """The same with training errors, growth, sizes and times."""
+    columns: list[Column] = [
+        ("training MSE", _error("train_mse")), ("certified growth", _growth("certified_lipschitz")),
+        ("measured growth", _growth("measured_gain")),
+    ]  # fmt: skip
+    return _vibration(found, columns, _SIZES)
+
+
+def effect_of_bound(found: Results) -> Block:
+    """Errors and growth on plane vibration for every bound M and rule."""
+    lines = [["M", "rule", "test MSE", "paper", "training MSE", "certified growth", "measured growth", "seeds"]]
+    for cell in catalog.cells("effect_of_bound", num_seeds=1):
+        some = found.of(cell)
+        bound, rule = cell.overrides["stability_bound"], cell.overrides.get("stability_rule", _MISSING)
+        papers = (bound, rule) == (1.2, "rows")
+        lines.append([
+            "none" if bound is None else f"{bound:g}", rule.replace("_", " "), median(_values(some, "mse")),
+            published(paper_results.number("vibration", cell.model, cell.dataset) if papers else None),
+            median(_values(some, "train_mse")), _median_growth(some, "certified_lipschitz"),
+            _median_growth(some, "measured_gain"), str(len(some)),
+        ])  # fmt: skip
+    return "plane_vibration, preset paper: effect of the bound M, MSE x 1e-2, medians over seeds", lines
+
+
+def _median_growth(some: list[Row], metric: str) -> str:
+    return f"{np.median(values):.3g}" if (values := _values(some, metric)) else _MISSING
+
+
+def data_efficiency(found: Results) -> Block:
+    """Errors on heat for every number of training trajectories, with and without a bound."""
+    cells = catalog.cells("data_efficiency", num_seeds=1)
+    lines = [["training trajectories", *(text for b in catalog.EFFICIENCY_BOUNDS for text in (_bound(b), "seeds"))]]
+    for num_train in dict.fromkeys(cell.overrides["num_train"] for cell in cells):
+        line = [str(num_train)]
+        for bound in catalog.EFFICIENCY_BOUNDS:
+            (cell,) = [
+                c for c in cells if (c.overrides["num_train"], c.overrides["stability_bound"]) == (num_train, bound)
+            ]
+            some = found.of(cell)
+            line += [median(_compared(some, "rmse")), str(len(some))]
+        lines.append(line)
+    return "heat, CTFNO of preset quick: test RMSE x 1e-2, medians over seeds", lines
+
+
+def _bound(bound: float | None) -> str:
+    return "no bound" if bound is None else f"M = {bound:g}"
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+_PARTS = ("training", "inference")
+_FORMS = {"ours": "CTFNO", "rfft": "CTFNO, fourier_method=fft", "obvious": "direct transcription"}
+
+
+def _heat_timing(made: Mapping[str, Any]) -> Block:
+    ours = made.get("models", {})
+    paper = {
+        model: {part: paper_results.number("timing_heat", model, part) for part in _PARTS}
+        for model in paper_results.TABLES["timing_heat"]["rows"]
+    }
+    lines = [["model", *(f"{part}{text}" for part in _PARTS for text in (" s", ", paper", " / ctfno", ", paper"))]]
+    for model in dict.fromkeys([*ours, *paper]):
+        line = [model]
+        for part in _PARTS:
+            here, there = _part(ours, model, part), _part(paper, model, part)
+            line += [
+                _MISSING if here is None else f"{here:.2f}", published(there, 1.0),
+                ratio(here, _part(ours, "ctfno", part)), ratio(there, _part(paper, "ctfno", part)),
+            ]  # fmt: skip
+        lines.append(line)
+    size = "400 training and 100 test trajectories, 50 times, 1024 points, batches of 20"
+    return f"heat: seconds per epoch, {size}; ours {_where(made)}, the paper's on an RTX 3090", lines
+
+
+def _dynamics_timing(made: Mapping[str, Any]) -> Block:
+    ours = made.get("models", {})
+    lines = [["model", "training ms", "/ ctfno", "inference ms", "/ ctfno", "vector field evaluations"]]
+    for model in catalog.DE_MODELS:
+        line = [model]
+        for part in _PARTS:
+            here = _part(ours, model, part)
+            line += [_MISSING if here is None else f"{1e3 * here:.1f}", ratio(here, _part(ours, "ctfno", part))]
+        calls = _part(ours, model, "function_evaluations")
+        lines.append([*line, _MISSING if calls is None else f"{calls:.0f}"])
+    return f"spiral: one step and one forecast of 120 series at 100 times, {_where(made)}", lines
+
+
+def _operator_timing(made: Mapping[str, Any]) -> Block:
+    lines = [["samples x times x points", "form", "forward ms", "/ CTFNO", "forward and backward ms", "/ CTFNO"]]
+    for result in made.get("sizes", []):
+        ours = result["seconds"]["ours"]
+        for form, label in _FORMS.items():
+            seconds = result["seconds"][form]
+            texts = [(f"{1e3 * seconds[p]:.1f}", ratio(seconds[p], ours[p])) for p in ("forward", "forward_backward")]
+            lines.append([" x ".join(map(str, result["size"])), label, *(text for pair in texts for text in pair)])
+    return f"CTFNO of width 64 on random fields, {_where(made)}", lines
+
+
+# Title and lines from what experiments.timing has measured; from nothing if it was not run.
+TIMINGS: dict[str, Callable[[Mapping[str, Any]], Block]] = {
+    "heat": _heat_timing,
+    "dynamics": _dynamics_timing,
+    "operator": _operator_timing,
+}
+
+
+def timing(folder: Path) -> list[Block]:
+    """What experiments.timing has measured into a folder."""
+    blocks = []
+    for name, block in TIMINGS.items():
+        path = folder / f"{name}.json"
+        remedy = f"remove it and run python -m experiments.timing --measure={name} --results_dir={folder.parent}"
+        made = read_json(path, remedy) if path.exists() else {}
+        try:
+            blocks.append(block(made))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{path} is not what experiments.timing writes ({error!r}); {remedy}") from error
+    return blocks
+
+
+def _part(numbers: Mapping[str, Any], model: str, part: str) -> float | None:
+    return numbers.get(model, {}).get(part)
+
+
+def _where(made: Mapping[str, Any]) -> str:
+    return f"on {', '.join(sorted(set(made['devices'])))}" if made else "not measured yet"
