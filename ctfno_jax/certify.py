@@ -88,11 +88,11 @@ def certify(model: nn.Module, params: Params, times: Float[Array, " time"], *, e
         raise ValueError("certify needs concrete parameters and times; call it outside jit")
     # Concrete values stay concrete where certify is called while something else is traced.
     with jax.ensure_compile_time_eval():
-        times = jnp.atleast_1d(inputs.as_float(times))
-        if times.ndim != 1:
-            raise ValueError(f"times must have shape (time,), got {times.shape}")
-        inputs.check_times(times)
-        return _certify(model, params["params"], times, exact)
+        queries = np.atleast_1d(np.asarray(inputs.as_float(times)))
+        if queries.ndim != 1:
+            raise ValueError(f"times must have shape (time,), got {queries.shape}")
+        inputs.check_times(queries)
+        return _certify(model, params["params"], queries, exact)
 
 
 def uncertifiable(model: Any) -> str | None:
@@ -104,7 +104,7 @@ def uncertifiable(model: Any) -> str | None:
     return None
 
 
-def _certify(model: Any, params: Any, times: Array, exact: bool) -> Certificate:
+def _certify(model: Any, params: Any, times: np.ndarray, exact: bool) -> Certificate:
     if isinstance(model, composition.Residual):
         return _certify_residual(model, params, times, exact)
     if isinstance(model, composition.Semigroup):
@@ -112,7 +112,7 @@ def _certify(model: Any, params: Any, times: Array, exact: bool) -> Certificate:
     return _certify_ctfno(model, params, times, exact)
 
 
-def _certify_ctfno(model: ctfno.CTFNO, params: Any, times: Array, exact: bool) -> Certificate:
+def _certify_ctfno(model: ctfno.CTFNO, params: Any, times: np.ndarray, exact: bool) -> Certificate:
     norm_fn = lipschitz.spectral_norm if exact else lipschitz.cheap_norm
     before, after = _pointwise_stages(model, params)
     layers: Any = model.apply({"params": params}, times, method="time_factors")
@@ -137,7 +137,7 @@ def _certify_ctfno(model: ctfno.CTFNO, params: Any, times: Array, exact: bool) -
     bounds, products, details = zip(*rows, strict=True)
     per_layer = np.asarray(details)  # (time, layer, 4)
     return Certificate(
-        times=np.asarray(times),
+        times=times,
         lipschitz=np.asarray(bounds),
         product=np.asarray(products),
         layers=tuple(LayerBound(f"layer_{i}", *per_layer[:, i].T) for i in range(model.depth)),
@@ -146,7 +146,7 @@ def _certify_ctfno(model: ctfno.CTFNO, params: Any, times: Array, exact: bool) -
     )
 
 
-def _certify_residual(model: composition.Residual, params: Any, times: Array, exact: bool) -> Certificate:
+def _certify_residual(model: composition.Residual, params: Any, times: np.ndarray, exact: bool) -> Certificate:
     """``1 + t / (t + rise_time) L(t)`` with L of the operator."""
     inner = _certify(model.operator, params["operator"], times, exact)
     t = np.asarray(times, np.float64)
@@ -154,23 +154,23 @@ def _certify_residual(model: composition.Residual, params: Any, times: Array, ex
     return dataclasses.replace(inner, lipschitz=1 + rise * inner.lipschitz, product=1 + rise * inner.product)
 
 
-def _certify_semigroup(model: composition.Semigroup, params: Any, times: Array, exact: bool) -> Certificate:
+def _certify_semigroup(model: composition.Semigroup, params: Any, times: np.ndarray, exact: bool) -> Certificate:
     """``L(rest) G(step_size)^n`` with n whole steps, and G the growth of a state in one of them.
 
     G is L of the operator if the state is the solution. With constant channels c, a step maps ``(u, c)`` to
     ``(operator(u, c), c)``, whose Lipschitz constant is at most ``sqrt(L^2 + 1)``.
     """
     whole, rest = composition.split_times(times, model.step_size, model.num_steps)
-    asked = jnp.append(rest, jnp.asarray(model.step_size, times.dtype))
+    asked = np.append(rest, np.asarray(model.step_size, times.dtype))
     inner = _certify(model.operator, params["operator"], asked, exact)
     constants = _has_constant_channels(model, params)
 
     def composed(bound: np.ndarray) -> np.ndarray:
         step = np.hypot(bound[-1], 1) if constants else bound[-1]
-        return bound[:-1] * step ** np.asarray(whole)
+        return bound[:-1] * step**whole
 
     return Certificate(
-        times=np.asarray(times),
+        times=times,
         lipschitz=composed(inner.lipschitz),
         product=composed(inner.product),
         layers=tuple(_at_first(layer, len(times)) for layer in inner.layers),

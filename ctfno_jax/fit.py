@@ -46,6 +46,10 @@ def fit(
 ) -> Predictor:
     """The model, trained on trajectories, as a function in physical units.
 
+    Initial states and solutions are normalised per channel, each by their own statistics. Models that start from the
+    state itself (Residual, Semigroup, FNORNN, FieldNeuralODE, FieldNeuralFlow) have one set of statistics for both; the
+    first channels of ``u0`` must be those of ``u`` then.
+
     Args:
       model: a Flax module ``(u0, times) -> u``, such as CTFNO. With a workdir, it must be a model of the library.
       u0: initial states, ``(batch, *space, channels)``, one to three space axes.
@@ -147,7 +151,7 @@ def _real(name: str, value: Any) -> np.ndarray:
         raise ValueError(f"{name} must be an array: {error}") from error
     inputs.check_real(name, array)
     with np.errstate(over="ignore"):  # infinities are refused with the other values that are not finite
-        return np.ascontiguousarray(array, np.float32)
+        return np.asarray(array, np.float32, order="C")
 
 
 def _whole(name: str, value: Any, least: int) -> int:

@@ -71,7 +71,7 @@ def evaluation_states(workdir: Path, data_dir: str | None) -> tuple[ExperimentCo
         expected = config.data.data_file or "generated"
         if data.source != expected:
             raise ValueError(
-                f"the run was trained on data from {expected}, found {data.source}; correct --data_dir or CTFNO_DATA_DIR"
+                f"the run was trained on {expected} data, found {data.source}; correct --data_dir or CTFNO_DATA_DIR"
             )
     states = data.test if evaluate == "test" else data.validation
     assert states is not None

@@ -1,7 +1,9 @@
 """One cell of a table: its name, its config, the command that makes it, and the run itself."""
 
 import dataclasses
+import hashlib
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -21,6 +23,9 @@ from ctfno_jax.training.workdir import Workdir
 from experiments import choose_bound, configs, paper_results, program, rows
 
 FLAGS = flags.FLAGS
+
+# Characters of the overrides in a file name.
+_LONGEST = 120
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +60,13 @@ class Cell:
 
     @property
     def variant(self) -> str:
-        """The overrides as text; empty for a preset as it is."""
-        return ",".join(f"{name}={_text(value)}" for name, value in sorted(self.overrides.items()))
+        """The overrides as a part of a file name; empty for a preset as it is."""
+        text = ",".join(f"{name}={_text(value)}" for name, value in sorted(self.overrides.items()))
+        safe = re.sub(r"[^A-Za-z0-9_.,=+-]", "_", text)
+        if safe == text and len(text) <= _LONGEST:
+            return text
+        # What had to be cut or replaced is told apart by a digest.
+        return f"{safe[:_LONGEST]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
     @property
     def command(self) -> str:
@@ -73,25 +83,34 @@ class Cell:
 
     @classmethod
     def from_command(cls, text: str) -> "Cell":
-        """The cell that a command makes."""
-        _, _, module, *arguments = shlex.split(text)
+        """The cell that a command makes; ConfigError for what is no command of a training program."""
+        words = shlex.split(text)
+        if words[:2] != ["python", "-m"] or not words[2:] or not words[2].startswith("experiments."):
+            raise ConfigError(f"a row is made by python -m experiments.<program>, got {text!r}")
         given: dict[str, str] = {}
         options: dict[str, Any] = {}
-        for argument in arguments:
+        for argument in words[3:]:
             name, _, value = argument.removeprefix("--").partition("=")
             if name == "data_option":
                 option, _, v = value.partition("=")
                 options[option] = json.loads(v)
             else:
                 given[name] = value
+        missing = [f"--{name}" for name in ("dataset", "model", "seed") if name not in given]
+        if missing:
+            raise ConfigError(f"the command of a row names {', '.join(missing)}, got {text!r}")
         dataset, model, preset = given.pop("dataset"), given.pop("model"), given.pop("preset", "default")
         seed = int(given.pop("seed"))
-        settings = configs.flat_settings(dataset, model, preset)
-        types = configs.setting_types(settings["network"], problems.problem(dataset).kind)
+        types = configs.setting_types(
+            configs.flat_settings(dataset, model, preset)["network"], problems.problem(dataset).kind
+        )
+        unknown = [f"--{name}" for name in given if name not in types]
+        if unknown:
+            raise ConfigError(f"{', '.join(unknown)} is no setting of {model} on {dataset}")
         overrides: dict[str, Any] = {name: parse(name, value, types[name]) for name, value in given.items()}
         if options:
             overrides["data_options"] = options
-        return cls(module.removeprefix("experiments."), dataset, model, preset, seed, overrides)
+        return cls(words[2].removeprefix("experiments."), dataset, model, preset, seed, overrides)
 
     def row_path(self, results_dir: str | Path) -> Path:
         """Where the row of the cell is kept."""
@@ -117,9 +136,7 @@ def run_from_flags(experiment: str) -> None:
     problem = problems.problem(FLAGS.dataset)
     settings = configs.flat_settings(FLAGS.dataset, FLAGS.model, FLAGS.preset)
     auto = (FLAGS.stability_bound or "").lower() == "auto"
-    if auto:
-        FLAGS["stability_bound"].value = None
-    overrides = program.overrides_from_flags(settings["network"], problem.kind)
+    overrides = program.overrides_from_flags(settings["network"], problem.kind, leave_out="stability_bound" if auto else "")
     if "data_options" in overrides:
         # A preset's options stay unless they are named.
         overrides["data_options"] = {**settings.get("data_options", {}), **overrides["data_options"]}
@@ -146,7 +163,7 @@ def run_from_flags(experiment: str) -> None:
         bound = choose_bound.choose(todo[0], workdirs[0], lambda cell, folder: run_cells(
             [cell], [folder], data_file=options["data_file"], resume=True, evaluate="validation"
         )[0])  # fmt: skip
-        todo = [dataclasses.replace(cell, overrides={**cell.overrides, "stability_bound": bound}) for cell in todo]
+        todo = [choose_bound.with_bound(cell, bound) for cell in todo]
     found = run_cells(todo, workdirs, **options, evaluate=FLAGS.evaluate)
     for cell, folder, row in zip(todo, workdirs, found, strict=True):
         if FLAGS.results_dir:
@@ -202,7 +219,7 @@ def _train(
         parallel=FLAGS.parallel, tensorboard=FLAGS.tensorboard,
     )  # fmt: skip
     return [
-        results.finish(task, best, folder, identity(cell), split=evaluate)
+        results.finish(task, best, folder, identity(cell, evaluate), split=evaluate)
         for cell, best, folder in zip(cells, trained, opened, strict=True)
     ]
 
@@ -220,10 +237,11 @@ def announce(task: Any, model: str) -> None:
     )
 
 
-def identity(cell: Cell) -> dict[str, Any]:
+def identity(cell: Cell, evaluate: str = "test") -> dict[str, Any]:
     """What a row says about the cell it is of."""
     return {
         "experiment": cell.experiment, "dataset": cell.dataset, "model": cell.model, "preset": cell.preset,
-        "seed": cell.seed, "overrides": dict(cell.overrides), "command": cell.command,
+        "seed": cell.seed, "overrides": dict(cell.overrides),
+        "command": cell.command + ("" if evaluate == "test" else f" --evaluate={evaluate}"),
         "paper": paper_results.paper_result(cell.experiment, cell.dataset, cell.model),
     }  # fmt: skip

@@ -31,16 +31,15 @@ def choose(cell: Any, workdir: Path, train: Train) -> float | None:
         raise ConfigError(f"network {config.network.network} has no stability_bound; remove --stability_bound")
     path = workdir / "bound_search.json"
     if path.exists():
-        chosen = read_json(path, "delete it to search again")["chosen"]
-        print(f"stability_bound={_name(chosen)}, as {path} says")
-        return chosen
+        return _kept(path, cell)
     steps = short(config.train.steps, config.train.steps_per_call)
     print(f"stability_bound=auto: {len(CANDIDATES)} candidates, {steps} steps each", flush=True)
     errors = {}
     for bound in CANDIDATES:
-        trial = {**cell.overrides, "stability_bound": bound, "steps": steps, "eval_every": steps}
+        trial = with_bound(cell, bound)
+        trial = dataclasses.replace(trial, overrides={**trial.overrides, "steps": steps, "eval_every": steps})
         try:
-            row = train(dataclasses.replace(cell, overrides=trial), workdir / "bound_search" / f"M_{_name(bound)}")
+            row = train(trial, workdir / "bound_search" / f"M_{_name(bound)}")
             errors[bound] = float(row["metrics"]["validation_rmse"])
         except loop.TrainingDiverged:
             errors[bound] = math.inf
@@ -52,7 +51,28 @@ def choose(cell: Any, workdir: Path, train: Train) -> float | None:
         {"stability_bound": bound, "validation_rmse": error if math.isfinite(error) else None}
         for bound, error in errors.items()
     ]
-    files.write_json(path, {"chosen": chosen, "steps": steps, "tried": tried})
+    files.write_json(path, {"chosen": chosen, "cell": cell.command, "steps": steps, "tried": tried})
+    return chosen
+
+
+def with_bound(cell: Any, bound: float | None) -> Any:
+    """The cell with that bound; without one, the rule is the default, as there is nothing to bound."""
+    changes: dict[str, Any] = {"stability_bound": bound}
+    if bound is None and cell.config().network.network_fields["stability_rule"] != "rows":
+        changes["stability_rule"] = "rows"
+    return dataclasses.replace(cell, overrides={**cell.overrides, **changes})
+
+
+def _kept(path: Path, cell: Any) -> float | None:
+    """The choice of an earlier search for the same cell."""
+    remedy = "delete it to search again"
+    values = read_json(path, remedy)
+    if values.get("cell") != cell.command:
+        raise ConfigError(f"{path} is a search for another cell ({values.get('cell')}); {remedy}")
+    chosen = values.get("chosen", math.nan)
+    if chosen not in CANDIDATES:
+        raise ConfigError(f"{path} is damaged (it names no candidate); {remedy}")
+    print(f"stability_bound={_name(chosen)}, as {path} says")
     return chosen
 
 

@@ -1,15 +1,13 @@
 """Draws the figures of the paper: ``python -m experiments.figures``.
 
-From rows of finished cells:
-  error_over_time        test error of every model against time
-  effect_of_bound        plane vibration: errors and certified growth against the bound M
-  singular_values        plane vibration: singular values of weights trained with a tight and a loose M
-  data_efficiency        heat: test error against the number of training trajectories
-From trained runs, in the folders where experiments.reproduce leaves them:
-  heatmaps               truth, prediction and error of one test trajectory of every equation
-  trajectories           forecasts of low-dimensional dynamics by every model
-  spiral_extrapolation   forecasts of the spiral beyond the training times
-  noise                  forecasts from noisy observations, with and without a bound
+From rows of finished cells: ``error_over_time``, test error of every model against time; ``effect_of_bound``, errors
+and certified growth on plane vibration against the bound M; ``singular_values``, of weights trained there with a tight
+and a loose M; ``data_efficiency``, test error on heat against the number of training trajectories.
+
+From trained runs, in the folders where experiments.reproduce leaves them: ``heatmaps``, truth, prediction and error of
+one test trajectory of every equation; ``trajectories``, forecasts of low-dimensional dynamics by every model;
+``spiral_extrapolation``, forecasts of the spiral beyond the training times; ``noise``, forecasts from noisy
+observations, with and without a bound.
 
 Missing runs and rows are named and left out.
 """

@@ -1,4 +1,4 @@
-"""The same network written the obvious way, to time against: u0 repeated over all query times, complex einsum.
+"""CTFNO as a direct transcription of its formula, to time against: u0 repeated over times, FFT, complex einsum.
 
 It reads the parameters of a :class:`ctfno_jax.CTFNO` of one space dimension with a linear lifting and head, without
 padding or bound, and computes the same function.

@@ -120,10 +120,10 @@ def config(
     problem = problems.FieldProblem(path.stem)
     made = configs.from_flat(chosen, EXPERIMENT, path.stem, model, preset, seed, data_file=str(path), problem=problem)
     sizes = (made.data.num_train, made.data.num_validation, made.data.num_test)
-    if min(sizes) < 1 or sum(sizes) > len(everything):
+    if sum(sizes) > len(everything):
         raise ConfigError(
-            f"num_train, num_validation and num_test must be at least 1 and add up to at most the {len(everything)} "
-            f"trajectories of {path.name}, got {sizes}"
+            f"num_train, num_validation and num_test add up to more than the {len(everything)} trajectories of "
+            f"{path.name}, got {sizes}; lower them"
         )
     return made
 
@@ -168,9 +168,9 @@ def define_flags() -> None:
 def flag_help() -> str:
     """The flags, and the settings of the chosen model."""
     lines = [f"  --{name:<12} {FLAGS[name].help}" for name in _OWN_FLAGS]
-    settings = ", ".join(name for name in configs.setting_types(FLAGS.model, "fields") if not name.startswith("data_"))
-    chosen = textwrap.fill(settings, 100, initial_indent="  ", subsequent_indent="  ")
-    return "\n".join(["Flags:", *lines, "", f"Settings of {FLAGS.model}, as --name=value:", chosen, "  data_seed"])
+    names = [n for n in configs.setting_types(FLAGS.model, "fields") if n not in ("data_file", "data_options")]
+    names_text = textwrap.fill(", ".join(names), 100, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join(["Flags:", *lines, "", f"Settings of {FLAGS.model}, as --name=value:", names_text])
 
 
 def from_flags(values: flags.FlagValues) -> tuple[ExperimentConfig, Trajectories, dict[str, Any]]:
@@ -178,11 +178,10 @@ def from_flags(values: flags.FlagValues) -> tuple[ExperimentConfig, Trajectories
     if not values.data:
         raise ValueError("--data is missing; name an .npz file with the arrays u0, times and u")
     given = [values[name].serialize() for name in ("model", "preset", "seed", "periodic", "evaluate")]
-    periodic, values["periodic"].value = values.periodic, None
-    overrides = program.overrides_from_flags(values.model, "fields")
+    overrides = program.overrides_from_flags(values.model, "fields", leave_out="periodic")
     everything = read(values.data)
     identity = {"model": values.model, "preset": values.preset, "seed": values.seed}
-    made = config(values.data, everything, periodic=periodic, overrides=overrides, **identity)
+    made = config(values.data, everything, periodic=values.periodic, overrides=overrides, **identity)
     given = [f"--data={made.data.data_file}", *given, *(values[name].serialize() for name in overrides)]
     row = {
         "experiment": EXPERIMENT, "dataset": made.dataset, **identity, "overrides": overrides, "paper": None,

@@ -25,9 +25,8 @@ def count_times(text: str) -> int:
     """Number of times that :func:`parse_times` returns; ValueError for text of another form."""
     try:
         if ":" in text:
-            start, stop, count = text.split(":")
-            float(start), float(stop)
-            if int(count) < 1:
+            *ends, count = text.split(":")
+            if len([float(end) for end in ends]) != 2 or int(count) < 1:
                 raise ValueError
             return int(count)
         return len([float(part) for part in text.split(",")])

@@ -1,15 +1,19 @@
 """What the programs share: flags of single settings, help that shows them, and errors as one line."""
 
+import contextlib
+import inspect
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import app, flags
 
 from ctfno_jax import config as config_lib
 from ctfno_jax.config import ConfigError
+from ctfno_jax.data import problems
 from ctfno_jax.models import registry
 from ctfno_jax.training import loop, sharding
 from ctfno_jax.training.checkpoint import CheckpointError
@@ -20,27 +24,27 @@ FLAGS = flags.FLAGS
 # Mistakes of a user, or of the machine: one line, no traceback. Anything else is a bug and shows one.
 USER_ERRORS = (ValueError, OSError, CheckpointError, loop.TrainingDiverged)
 
+# Parameters of a generator that flags of their own set, or that are not for users.
+_NO_OPTIONS = ("seed", "with_test", "progress", "refinement")
+_HELP = ("-h", "--h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort")
 _CELL = ("dataset", "model", "preset", "seed", "num_seeds")
 _RUN = ("workdir", "resume", "evaluate", "results_dir", "data_dir", "data_option", "parallel", "tensorboard")
 
 
 def run(main: Callable[[], None], summary: str, help_fn: Callable[[], str] | None = None) -> None:
-    """Runs a program: help, host settings, flags, and errors of the user as one line with exit code 1.
+    """Runs a program: help, flags, host settings, and mistakes of the user as one line with exit code 1.
 
     Args:
       main: the program.
       summary: what it does, the first lines of its help.
       help_fn: further text of the help; by default all flags that the program has defined.
     """
-    wants_help = any(a in ("-h", "--help", "-help", "--helpfull", "--helpshort") for a in sys.argv[1:])
-    if wants_help:
-        FLAGS([a for a in sys.argv if not a.lstrip("-").startswith("h")], known_only=True)
-        print(textwrap.dedent(summary).strip() + "\n\n" + (help_fn or flag_help)())
+    if any(argument in _HELP for argument in sys.argv[1:]):
+        _read_known_flags(sys.argv[1:])
+        print(_paragraphs(summary) + "\n\n" + (help_fn or flag_help)())
         sys.exit(0)
 
-    def guarded(argv: list[str]) -> None:
-        if len(argv) > 1:
-            raise app.UsageError(f"unexpected argument {argv[1]!r}; settings are given as --name=value")
+    def guarded(_: list[str]) -> None:
         try:
             host.set_up()
             main()
@@ -51,10 +55,31 @@ def run(main: Callable[[], None], summary: str, help_fn: Callable[[], str] | Non
         except KeyboardInterrupt:
             _fail("interrupted", 130)
 
-    app.run(guarded)
+    app.run(guarded, flags_parser=_parse)
 
 
-def _fail(message: str, code: int) -> None:
+def _parse(argv: Sequence[str]) -> list[str]:
+    """Reads the flags; a mistake among them is one line."""
+    try:
+        left = FLAGS(argv)
+    except flags.Error as error:
+        _fail(f"error: {one_line(error)}; --help lists the flags", 1)
+    if len(left) > 1:
+        _fail(f"error: unexpected argument {left[1]!r}; settings are given as --name=value", 1)
+    return left
+
+
+def _read_known_flags(arguments: Sequence[str]) -> None:
+    """Reads what can be read: a mistake elsewhere must not keep the help from being shown."""
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = argument.lstrip("-").partition("=")
+        if argument.startswith("-") and name in FLAGS:
+            with contextlib.suppress(flags.Error):
+                FLAGS[name].parse(value if equals else following)
+    FLAGS.mark_as_parsed()
+
+
+def _fail(message: str, code: int) -> NoReturn:
     sys.stdout.flush()
     if sys.stdout.isatty():
         print()  # the progress line may still be open
@@ -115,10 +140,11 @@ def define_setting_flags() -> None:
         define.get(kind, flags.DEFINE_string)(name, None, "a setting; see --help")
 
 
-def overrides_from_flags(network: str, kind: str) -> dict[str, Any]:
+def overrides_from_flags(network: str, kind: str, *, leave_out: str = "") -> dict[str, Any]:
     """The settings that were given as flags; ConfigError for one that this cell does not have."""
     known = configs.setting_types(network, kind)
-    given = {name: FLAGS[name].value for name in all_settings() if FLAGS[name].value is not None}
+    names = [name for name in all_settings() if name != leave_out]
+    given = {name: FLAGS[name].value for name in names if FLAGS[name].value is not None}
     for name in given:
         if name not in known:
             raise ConfigError(f"--{name} is no setting of network {network} on {kind}; remove it")
@@ -128,11 +154,16 @@ def overrides_from_flags(network: str, kind: str) -> dict[str, Any]:
 
 
 def _parse_option(text: str) -> tuple[str, Any]:
+    def refuse(value: str) -> None:
+        raise ConfigError(f"--data_option={name} must be finite, got {value}")
+
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ConfigError(f"--data_option must be name=value, got {text!r}")
+    if name in inspect.signature(problems.load_dataset).parameters:
+        raise ConfigError(f"{name} is no option of a generator; flags set the sizes, --data_seed and --data_dir")
     try:
-        return name, json.loads(value)
+        return name, json.loads(value, parse_constant=refuse)
     except json.JSONDecodeError:
         return name, value
 
@@ -141,18 +172,36 @@ def _parse_option(text: str) -> tuple[str, Any]:
 
 
 def training_help() -> str:
-    """Flags of a training program in groups, with the defaults of the chosen cell."""
-    config = configs.cell("", FLAGS.dataset, FLAGS.model, FLAGS.preset)
-    title = f"{FLAGS.model} on {FLAGS.dataset}, preset {FLAGS.preset}"
+    """Flags of a training program in groups, with the settings of the chosen cell."""
+    dataset, model, preset = _chosen_cell()
+    config = configs.cell("", dataset, model, preset)
     groups = {
         "training": {**config.settings, **vars(config.train), **vars(config.optimizer)},
-        "data": {k: v for k, v in vars(config.data).items() if k not in ("data_file", "data_options")},
+        "data": {k: v for k, v in vars(config.data).items() if isinstance(v, int) and (v or k == "data_seed")},
         f"network {config.network.network}": dict(config.network.network_fields),
     }
-    parts = ["The cell:", _list(_CELL), "The run:", _list(_RUN), f"Settings, with those of {title}:"]
+    parts = ["The cell:", _list(_CELL), "", "The run:", _list(_RUN), ""]
+    parts += [f"Settings, as they are for {model} on {dataset}, preset {preset}:"]
     for name, values in groups.items():
-        parts += [f"  {name}", _settings(values)]
+        parts += [f"  {name}", _settings("--", values)]
+    options = {**_data_options(problems.problem(dataset)), **config.data.data_options}
+    parts += [f"  options of {dataset}, as --data_option=name=value", _settings("", options)]
     return "\n".join(parts)
+
+
+def _data_options(problem: problems.Problem) -> dict[str, Any]:
+    """Options of a generator or record with their defaults."""
+    function = problem.generate if isinstance(problem, problems.FieldProblem) else problem.load
+    assert function is not None
+    found = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return {p.name: p.default for p in found if p.default is not p.empty and p.name not in _NO_OPTIONS}
+
+
+def _chosen_cell() -> tuple[str, str, str]:
+    """The cell that the flags name; where it does not exist, a model or preset that the data set has."""
+    dataset, model, preset = FLAGS.dataset, FLAGS.model, FLAGS.preset
+    model = model if model in configs.models(dataset) else configs.models(dataset)[0]
+    return dataset, model, preset if preset in configs.presets(dataset, model) else "default"
 
 
 def flag_help() -> str:
@@ -171,16 +220,26 @@ def _list(names: Sequence[str]) -> str:
     lines = []
     for name in names:
         flag = FLAGS[name]
-        choices = getattr(flag.parser, "enum_values", None)
-        text = f"{flag.help}" + (f" ({' | '.join(choices)})" if choices else "")
+        # absl puts the choices of an enumeration before its help, and a remark on lists behind it.
+        text = re.sub(r"^<[^>]*>: ", "", flag.help).split(";\n")[0]
+        if isinstance(flag.parser, flags.EnumParser):
+            text += f" ({' | '.join(flag.parser.enum_values)})"
         default = "" if flag.default in (None, [], False) else f" [{flag.default}]"
         lines += textwrap.wrap(f"--{name:<16} {text}{default}", 78, initial_indent="  ", subsequent_indent=" " * 21)
     return "\n".join(lines)
 
 
-def _settings(values: Mapping[str, Any]) -> str:
-    text = "  ".join(f"--{name}={_shown(value)}" for name, value in values.items())
-    return textwrap.fill(text, 78, initial_indent="    ", subsequent_indent="    ", break_long_words=False)
+def _paragraphs(summary: str) -> str:
+    """A docstring for the terminal: paragraphs of at most 78 columns, without markup; tables as they are."""
+    found = textwrap.dedent(summary).strip().replace("``", "").split("\n\n")
+    return "\n\n".join(part if "|" in part else textwrap.fill(part, 78, break_on_hyphens=False) for part in found)
+
+
+def _settings(prefix: str, values: Mapping[str, Any]) -> str:
+    text = "  ".join(f"{prefix}{name}={_shown(value)}" for name, value in values.items())
+    return textwrap.fill(
+        text, 78, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _shown(value: Any) -> str:

@@ -5,28 +5,35 @@ continue from their last checkpoint, so the command can be stopped and started a
 end.
 """
 
+import contextlib
 import dataclasses
 import math
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
+from ctfno_jax import files
 from ctfno_jax.config import ConfigError
 from ctfno_jax.data import problems
+from ctfno_jax.training import loop
 from ctfno_jax.training.progress import duration, write_line
-from experiments import catalog, host, program, tables
+from experiments import catalog, configs, host, program, tables
 from experiments.cells import Cell
 
 FLAGS = flags.FLAGS
 
 _STEP = re.compile(r"step +(\d+)/(\d+)")
+# Seconds between two looks at the jobs.
+_PAUSE = 1.0
 
 
 @dataclasses.dataclass
@@ -64,11 +71,17 @@ def workdir(cell: Cell, runs: str | Path) -> Path:
 
 def arguments(cell: Cell, folder: Path) -> list[str]:
     """The command line of a job: that of the cell, with its folder, resumed if it has begun."""
-    made = cell.command.split()[1:]
+    made = shlex.split(cell.command)[1:]
     made += [f"--workdir={folder}", f"--results_dir={FLAGS.results_dir}", "--resume"]
-    if FLAGS.data_dir:
+    if FLAGS.data_dir and _is_record(cell.dataset):
         made.append(f"--data_dir={FLAGS.data_dir}")
     return [sys.executable, *made]
+
+
+def _is_record(dataset: str) -> bool:
+    """The data set is read from a file that cannot be generated."""
+    problem = problems.problem(dataset)
+    return isinstance(problem, problems.SeriesProblem) and not problem.generated
 
 
 def shares(cores: list[int], jobs: int) -> list[set[int]]:
@@ -79,12 +92,12 @@ def shares(cores: list[int], jobs: int) -> list[set[int]]:
 
 
 def start(cell: Cell, cores: set[int]) -> Job:
-    """A job on its own cores; it ends with this process."""
+    """A job on its own cores, in a session of its own: an interruption of this program does not reach it."""
     folder = workdir(cell, FLAGS.runs)
     log = Path(FLAGS.runs) / "logs" / f"{cell.row_path('.').stem}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    files.make_directory(log.parent)
     environment = {**os.environ, "CTFNO_CORES": ",".join(map(str, sorted(cores)))}
-    if FLAGS.data_dir is None and problems.problem(cell.dataset).kind == "fields":
+    if not _is_record(cell.dataset):
         environment.pop("CTFNO_DATA_DIR", None)  # rows of equations are of generated data
     with log.open("w") as stream:
         process = subprocess.Popen(
@@ -97,35 +110,62 @@ def run(todo: list[Cell], jobs: int) -> list[tuple[Cell, str]]:
     """Runs all cells; returns those that failed with the last line of their logs."""
     waiting, running, failed, done = list(todo), [], [], 0
     free = shares(host.cores(), jobs)
-    expected = {cell: catalog.minutes(cell) for cell in todo}
-    try:
-        while waiting or running:
-            while waiting and free:
-                running.append(start(waiting.pop(0), free.pop(0)))
-            time.sleep(1)
-            for job in [job for job in running if job.process.poll() is not None]:
-                running.remove(job)
-                free.append(job.cores)
-                done += 1
-                if job.process.returncode:
-                    failed.append((job.cell, _last_line(job.log)))
-                _say(f"{'failed' if job.process.returncode else 'done'}: {job.progress()}")
-            left = sum(expected[cell] for cell in waiting) + sum(
-                max(0.0, expected[j.cell] - (time.monotonic() - j.started) / 60) for j in running
-            )
-            _show(f"{done}/{len(todo)} cells, about {duration(60 * left / jobs)} left", running)
-    finally:
-        stop(running)
+    with _sigterm_as_interrupt():
+        try:
+            while waiting or running:
+                while waiting and free:
+                    running.append(start(waiting.pop(0), free.pop(0)))
+                time.sleep(_PAUSE)
+                for job in [job for job in running if job.process.poll() is not None]:
+                    running.remove(job)
+                    free.append(job.cores)
+                    done += 1
+                    if job.process.returncode:
+                        failed.append((job.cell, _last_line(job.log)))
+                    _say(f"{'failed' if job.process.returncode else 'done'}: {job.progress()}")
+                _show(f"{done}/{len(todo)} cells, about {duration(_seconds_left(waiting, running) / jobs)} left", running)
+        except KeyboardInterrupt:
+            _say(f"stopping {len(running)} job(s), which save their states; a second signal kills them")
+            raise loop.Interrupted(f"stopped after {done} of {len(todo)} cells; the same command continues") from None
+        finally:
+            stop(running)
     return failed
 
 
+def _seconds_left(waiting: list[Cell], running: list[Job]) -> float:
+    """Seconds that all jobs would take one after the other, by the budgets of their cells."""
+    left = [60 * catalog.minutes(job.cell) - (time.monotonic() - job.started) for job in running]
+    return sum(60 * catalog.minutes(cell) for cell in waiting) + sum(max(0.0, seconds) for seconds in left)
+
+
+@contextlib.contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt, as SIGINT does, so that the jobs are stopped too."""
+
+    def handler(number: int, frame: Any) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
 def stop(running: list[Job]) -> None:
-    """Asks the jobs to save and end, and waits for them."""
-    for job in running:
-        if job.process.poll() is None:
-            os.killpg(job.process.pid, signal.SIGTERM)
-    for job in running:
-        job.process.wait()
+    """Asks the jobs to save and end, and waits for them; an interruption while waiting kills them."""
+    left = [job for job in running if job.process.poll() is None]
+    for job in left:
+        os.killpg(job.process.pid, signal.SIGTERM)
+    try:
+        for job in left:
+            job.process.wait()
+    except KeyboardInterrupt:
+        for job in left:
+            if job.process.poll() is None:
+                os.killpg(job.process.pid, signal.SIGKILL)
+        raise
 
 
 _shown = 0
@@ -171,15 +211,16 @@ def main() -> None:
     tables_wanted = catalog.TABLES if FLAGS.table == "all" else (FLAGS.table,)
     todo = [cell for table in tables_wanted for cell in missing(table, FLAGS.results_dir, FLAGS.num_seeds)]
     todo = list({cell.command: cell for cell in todo}.values())
+    for dataset in FLAGS.dataset:
+        configs.table(dataset)  # an unknown name is an error that lists the known ones
     if FLAGS.dataset:
         todo = [cell for cell in todo if cell.dataset in FLAGS.dataset]
     todo.sort(key=lambda cell: cell.seed)
     if FLAGS.dry_run:
         print(plan(todo))
         return
-    for cell in todo:  # a missing file is told before anything is trained
-        if problems.problem(cell.dataset).kind == "series":
-            problems.data_file(cell.dataset, FLAGS.data_dir)
+    for dataset in {cell.dataset for cell in todo if _is_record(cell.dataset)}:
+        problems.data_file(dataset, FLAGS.data_dir)  # a missing file is an error before anything is trained
     failed = run(todo, FLAGS.jobs) if todo else []
     for table in tables_wanted:
         print("\n" + tables.render(table, FLAGS.results_dir, "text"))

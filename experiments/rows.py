@@ -9,22 +9,24 @@ from ctfno_jax.config import ConfigError
 
 Row = dict[str, Any]
 
-_KEYS = (
-    "experiment", "dataset", "model", "preset", "seed", "overrides", "num_params", "steps", "train_seconds",
-    "cpu_seconds", "metrics", "paper", "config", "command", "commit", "versions", "devices",
+KEYS = (
+    "experiment", "dataset", "model", "preset", "seed", "overrides", "command", "paper", "evaluated_on", "num_params",
+    "steps", "train_seconds", "cpu_seconds", "metrics", "source", "data", "config", "commit", "versions", "devices",
 )  # fmt: skip
 
 
 def read(path: Path) -> Row:
-    """One row; ConfigError that names the file if it is damaged or not a row."""
+    """One row; ConfigError that names the file if it is damaged, not a row, or a row of a trial."""
     remedy = "remove it and run its cell again"
     try:
         row = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read ({error}); {remedy}") from error
-    missing = [key for key in _KEYS if key not in row] if isinstance(row, dict) else list(_KEYS)
+    missing = [key for key in KEYS if key not in row] if isinstance(row, dict) else list(KEYS)
     if missing:
         raise ConfigError(f"{path} is no result row (it lacks {', '.join(missing[:4])}); {remedy}")
+    if row["evaluated_on"] != "test":
+        raise ConfigError(f"{path} holds errors on {row['evaluated_on']} data; {remedy}")
     return row
 
 

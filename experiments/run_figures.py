@@ -13,7 +13,6 @@ from ctfno_jax.certify import observed_lipschitz
 from ctfno_jax.data import problems
 from ctfno_jax.data.series import Series, SeriesDataset
 from ctfno_jax.data.trajectories import FieldDataset, Trajectories
-from ctfno_jax.models.latent import ObservedCTFNO
 from ctfno_jax.plotting import series as plots
 from ctfno_jax.plotting import suite
 from ctfno_jax.predict import Predictor, load_predictor
@@ -177,12 +176,12 @@ def noise(runs: Path, preset: str, sample: int, size: float) -> tuple[Figure, Nu
 def _noisy(
     predictor: Predictor, test: Series, label: str, sample: int, size: float
 ) -> tuple[plots.NoisyPanel, dict[str, float | None]]:
-    assert isinstance(predictor.model, ObservedCTFNO)
+    model: Any = predictor.model  # an ObservedCTFNO: that is what cells of ctfno on series hold
     error = size * np.random.default_rng(0).standard_normal(test.observed.shape).astype(np.float32)
     clean, noisy = (predictor(test.observed + some, test.times) for some in (0.0 * error, error))
     norms = np.maximum(np.sqrt(np.sum(np.square(error), axis=(1, 2))), np.finfo(np.float32).tiny)
     change = float((np.sqrt(np.sum(np.square(noisy - clean), axis=2)) / norms[:, None]).max())
-    bound = float(observed_lipschitz(predictor.model, predictor.params, jnp.asarray(test.times[::10])).max())
+    bound = float(observed_lipschitz(model, predictor.params, jnp.asarray(test.times[::10])).max())
     numbers: dict[str, float | None] = {
         "noise": size, "rmse_without": metrics.rmse(clean, test.values), "rmse_with": metrics.rmse(noisy, test.values),
         "largest_change": change, "certified_change": bound,

@@ -191,7 +191,7 @@ def _columns(dataset: str, some: list[Row]) -> list[Column]:
 
 def _facts(some: list[Row]) -> str:
     """What a reader must know about the data to judge the errors."""
-    data = some[0].get("data", {}) if some else {}
+    data = some[0]["data"] if some else {}
     texts = {
         "least_rmse": lambda value: f"; no forecast can have less than {100 * value:.4g}",
         "spikes_in_test": lambda value: f"; {value:.0f} test values lie within a jump",
@@ -284,7 +284,7 @@ def _heat_timing(made: Mapping[str, Any]) -> Block:
         model: {part: paper_results.number("timing_heat", model, part) for part in _PARTS}
         for model in paper_results.TABLES["timing_heat"]["rows"]
     }
-    lines = [["model", *(f"{part}{text}" for part in _PARTS for text in (" s", ", paper", " / ctfno", ", paper"))]]
+    lines = [["model", *(t for p in _PARTS for t in (f"{p} s", "paper s", f"{p} / ctfno", "paper / ctfno"))]]
     for model in dict.fromkeys([*ours, *paper]):
         line = [model]
         for part in _PARTS:
@@ -338,9 +338,11 @@ def timing(folder: Path) -> list[Block]:
         remedy = f"remove it and run python -m experiments.timing --measure={name} --results_dir={folder.parent}"
         made = read_json(path, remedy) if path.exists() else {}
         try:
-            blocks.append(block(made))
+            title, lines = block(made)
         except (KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path} is not what experiments.timing writes ({error!r}); {remedy}") from error
+        if len(lines) > 1:
+            blocks.append((title, lines))
     return blocks
 
 

@@ -1,11 +1,13 @@
 """Times CTFNO and the models it is compared with on this machine: ``python -m experiments.timing --measure=operator``.
 
-operator   forward and backward passes of CTFNO on random fields: as it is (``ours``), with ``fourier_method="fft"``
-           (``rfft``), and as a direct transcription of its formula (``obvious``, see experiments/obvious.py), with the
-           same parameters and inputs. Also growth with times, points and width, and the arithmetic rate of ours as a
-           fraction of that of a 2048-cube float32 matrix product. Only matrix products are counted.
-heat       training and inference of FNO-RNN, FNO-2D and CTFNO on heat, seconds per epoch, as in the paper
-dynamics   training step and forecast of all models on the spiral, from trained runs in ``--runs``
+operator: forward and backward passes of CTFNO on random fields, as it is (``ours``), with ``fourier_method="fft"``
+(``rfft``), and as a direct transcription of its formula (``obvious``, see experiments/obvious.py), with the same
+parameters and inputs. Also growth with times, points and width, and the arithmetic rate of ours as a fraction of that
+of a 2048-cube float32 matrix product. Only matrix products are counted.
+
+heat: training and inference of FNO-RNN, FNO-2D and CTFNO on heat, seconds per epoch, as in the paper.
+
+dynamics: training step and forecast of all models on the spiral, from trained runs in ``--runs``.
 
 Every number is the least of several repetitions after warm-up. ``--results_dir`` keeps them for experiments.tables.
 """
@@ -170,7 +172,7 @@ def heat(repeats: int, *, num_train: int = 400, num_test: int = 100, num_points:
         more = {"remat": True} if name == "fno_rnn" else {}
         model = build_model(config.network.network, **{**config.network.network_fields, **more})
         params = jax.jit(model.init)(jax.random.key(0), u0[:1], times[:1])
-        step, state = train_step_of(model, params, config.optimizer, config.train.steps, config.settings["loss"])
+        step, state = train_step_of(model, params, config.optimizer, config.train.steps, str(config.settings["loss"]))
         numbers[name] = {
             "training": num_train // batch * best_seconds(step, state, data, repeats=repeats, warm_up=1),
             "inference": num_test // batch * best_seconds(jax.jit(model.apply), params, u0, times, repeats=repeats),

@@ -8,11 +8,10 @@ import numpy as np
 import optax
 import pytest
 
-from ctfno_jax.certify import certify, measured_gain, observed_lipschitz
-from ctfno_jax.data import equations, normalization
-from ctfno_jax.models import ctfno, latent, presets
-from ctfno_jax.training import objectives
-from ctfno_jax.training import step as step_lib
+from ctfno_jax.certify import certify, measured_gain, observed_lipschitz, uncertifiable
+from ctfno_jax.models import ctfno, latent
+from ctfno_jax.models.composition import Residual, Semigroup
+from ctfno_jax.models.fno import FNORNN
 
 TINY = {"width": 6, "modes": (4,), "depth": 2, "heads": 2, "time_width": 8, "time_features": 4, "time_scale": 5.0}
 TIMES = jnp.asarray([0.0, 0.05, 0.3, 0.9, 2.5, 7.0])
@@ -38,81 +37,89 @@ def _case(seed=0, in_channels=1, scale=1.0, **options):
     model = ctfno.CTFNO(**{**TINY, **options})
     grid = (10,) if len(model.modes) == 1 else (9, 7)
     rng = np.random.default_rng(seed)
-    u0 = jnp.asarray(rng.normal(size=(*grid, in_channels)), jnp.float32)
+    u0 = rng.normal(size=(*grid, in_channels)).astype(np.float32)
     shapes = jax.eval_shape(model.init, jax.random.key(seed), u0[None], TIMES[:1])
     size = lambda x: 0.3 + (1 / np.sqrt(x.shape[-2]) if len(x.shape) > 1 else 0)  # noqa: E731
     noise = lambda x: jnp.asarray(scale * size(x) * rng.normal(size=x.shape), jnp.float32)  # noqa: E731
     return model, jax.tree.map(noise, shapes), u0
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=4)
 def _compiled(model):
     return jax.jit(model.apply)
 
 
-def _largest_quotients(model, params, u0, seed=0, num_pairs=24):
-    """Largest growth of a difference at each time, over pairs that are near and pairs that are far apart."""
-    rng = np.random.default_rng(seed)
+def _growth(model, params, u0, num_pairs=24, step=1e-2):
+    """What the certificate must exceed, at each time: growth of differences between states, and gain at one state.
+
+    Pairs of states are near and far apart, small and large. The gain is the largest singular value of the Jacobian, by
+    central differences. All states go through one call, so that each model is compiled once.
+    """
+    rng = np.random.default_rng(0)
     a = rng.normal(size=(num_pairs, *u0.shape))
     size = 10.0 ** rng.uniform(-1, 1.5, size=(num_pairs, *[1] * u0.ndim))
-    a, b = (jnp.asarray(x, jnp.float32) for x in (a * size, (a + 0.3 * rng.normal(size=a.shape)) * size))
-    apply_fn = _compiled(model)
-    change = np.asarray(apply_fn(params, a, TIMES) - apply_fn(params, b, TIMES), np.float64)
-    norms = np.sqrt(np.square(change).reshape(num_pairs, len(TIMES), -1).sum(-1))
-    return (norms / np.linalg.norm(np.asarray(a - b).reshape(num_pairs, -1), axis=-1)[:, None]).max(0)
+    basis = step * np.eye(u0.size).reshape(u0.size, *u0.shape)
+    states = [a * size, (a + 0.3 * rng.normal(size=a.shape)) * size, u0 + basis, u0 - basis]
+    states = np.concatenate(states).astype(np.float32)
+    u = np.asarray(_compiled(model)(params, states, TIMES), np.float64).reshape(len(states), len(TIMES), -1)
+    first, second, plus, minus = np.split(u, [num_pairs, 2 * num_pairs, 2 * num_pairs + u0.size])
+    distances = np.linalg.norm((states[:num_pairs] - states[num_pairs : 2 * num_pairs]).reshape(num_pairs, -1), axis=-1)
+    quotients = (np.linalg.norm(first - second, axis=-1) / distances[:, None]).max(0)
+    jacobians = np.swapaxes((plus - minus) / (2 * step), 0, 1)
+    return quotients, np.linalg.svd(jacobians, compute_uv=False)[:, 0]
+
+
+def _assert_above(certified, growth):
+    quotients, gain = growth
+    assert np.all(gain > 0)
+    # A contraction composed many times leaves less than float32 resolves; differences have an error of the third order.
+    assert np.all(certified * (1 + 1e-5) + 1e-6 >= quotients)
+    assert np.all(certified * (1 + 5e-3) >= gain)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_no_observed_difference_grows_more_than_certified(name):
+def test_no_difference_grows_more_than_certified(name):
     for scale in (0.5, 1.0, 2.0):
         model, params, u0 = _case(scale=scale, in_channels=2, **VARIANTS[name])
-        certified = certify(model, params, TIMES).lipschitz
-        assert np.all(certified * (1 + 1e-5) >= _largest_quotients(model, params, u0))
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_the_certificate_is_above_the_measured_gain_for_every_form_of_the_model(name):
-    model, params, u0 = _case(seed=1, **VARIANTS[name])
-    measured = measured_gain(model.apply, params, u0, TIMES)
-    assert np.all(measured > 0)
-    assert np.all(certify(model, params, TIMES).lipschitz * (1 + 1e-5) >= measured)
+        exact = certify(model, params, TIMES)
+        _assert_above(exact.lipschitz, _growth(model, params, u0))
+    cheap = certify(model, params, TIMES, exact=False)
+    assert np.all(cheap.lipschitz >= exact.lipschitz * (1 - 1e-6))
+    assert np.all(cheap.product >= exact.product * (1 - 1e-6))
+    for bounds in (exact, cheap):
+        assert np.all(bounds.lipschitz <= bounds.product)
 
 
 @pytest.mark.parametrize("rule", ["rows", "rows_and_columns"])
-@pytest.mark.parametrize("bound", [1.0, 3.0])
-@pytest.mark.parametrize("name", ["plain", "low_pass_mlp_padding"])
-def test_the_certificate_is_above_the_measured_gain_of_bounded_models(name, bound, rule):
+@pytest.mark.parametrize(("name", "bound"), [("plain", 1.0), ("low_pass_mlp_padding", 3.0)])
+def test_no_difference_grows_more_than_certified_in_bounded_models(name, bound, rule):
     model, params, u0 = _case(seed=2, scale=2.0, stability_bound=bound, stability_rule=rule, **VARIANTS[name])
-    certified = certify(model, params, TIMES).lipschitz
-    assert np.all(certified * (1 + 1e-5) >= measured_gain(model.apply, params, u0, TIMES))
-    assert np.all(certified * (1 + 1e-5) >= _largest_quotients(model, params, u0))
+    _assert_above(certify(model, params, TIMES).lipschitz, _growth(model, params, u0))
 
 
-@pytest.mark.parametrize("scale", [0.5, 2.0])
-def test_the_certificate_is_above_the_measured_gain_for_small_and_large_parameters(scale):
-    model, params, u0 = _case(seed=3, scale=scale)
-    certified = certify(model, params, TIMES).lipschitz
-    assert np.all(certified * (1 + 1e-5) >= measured_gain(model.apply, params, u0, TIMES))
-
-
-@pytest.mark.parametrize("bound", [None, pytest.param(2.0, marks=pytest.mark.slow)])
-def test_the_certificate_holds_after_training(bound):
-    data = equations.heat_trajectories(12, 0, num_points=16, num_times=4)
-    statistics = normalization.fit(data)
-    u0, u = (jnp.asarray(part.normalize(x)) for part, x in ((statistics.inputs, data.u0), (statistics.outputs, data.u)))
-    model = ctfno.CTFNO(**{**TINY, "coordinates": False, "stability_bound": bound})
-    params = jax.jit(model.init)(jax.random.key(0), u0[:1], data.times[:1])
+def test_the_certificate_holds_after_training():
+    """Thirty steps of Adam towards ``u0 exp(-t)``; gradients do not keep the weights small."""
+    u0 = jnp.asarray(np.random.default_rng(0).normal(size=(7, 10, 1)), jnp.float32)
+    target = u0[:, None] * jnp.exp(-TIMES)[:, None, None]
+    model = ctfno.CTFNO(**{**TINY, "coordinates": False, "depth": 1})
     optimizer = optax.adam(1e-2)
-    loss_fn = lambda p, batch: objectives.mse(model.apply(p, batch[0], batch[1]), batch[2])  # noqa: E731
-    state = step_lib.create_state(params, optimizer, jax.random.key(1))
-    update = jax.jit(lambda s, batch: step_lib.train_step(s, batch, loss_fn=loss_fn, optimizer=optimizer))
-    losses = []
-    for _ in range(30):
-        state, loss = update(state, (u0, jnp.asarray(data.times), u))
-        losses.append(float(loss))
+    loss_fn = lambda p: jnp.mean(jnp.square(model.apply(p, u0, TIMES) - target))  # noqa: E731
+
+    def update(carry, _):
+        params, state = carry
+        loss, slopes = jax.value_and_grad(loss_fn)(params)
+        updates, state = optimizer.update(slopes, state)
+        return (optax.apply_updates(params, updates), state), loss
+
+    @jax.jit
+    def train(key):
+        params = model.init(key, u0, TIMES)
+        (params, _), losses = jax.lax.scan(update, (params, optimizer.init(params)), length=30)
+        return params, losses
+
+    params, losses = train(jax.random.key(0))
     assert losses[-1] < 0.5 * losses[0]
-    certified = certify(model, state.params, TIMES).lipschitz
-    assert np.all(certified * (1 + 1e-5) >= measured_gain(model.apply, state.params, u0[7], TIMES))
+    _assert_above(certify(model, params, TIMES).lipschitz, _growth(model, params, np.asarray(u0[5])))
 
 
 def test_the_certificate_holds_where_a_low_pass_meets_a_layer_at_frequency_zero():
@@ -123,8 +130,9 @@ def test_the_certificate_holds_where_a_low_pass_meets_a_layer_at_frequency_zero(
     model = ctfno.CTFNO(
         width=2, modes=(1,), depth=1, heads=1, time_width=2, time_features=2, lifting="low_pass", coordinates=False
     )
-    u0 = jnp.asarray(np.random.default_rng(0).normal(size=(8, 1)), jnp.float32)
-    params = jax.tree.map(jnp.zeros_like, jax.jit(model.init)(jax.random.key(0), u0[None], TIMES[:1]))
+    u0 = np.random.default_rng(0).normal(size=(8, 1)).astype(np.float32)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), u0[None], TIMES[:1])
+    params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     p = params["params"]
     p["lifting"] = {"weight": jnp.asarray([[1.0, 0.0]]), "bias": jnp.asarray([5.0, 0.0])}
     p["low_pass"]["weight_re"] = jnp.asarray([[1.0, 0.0], [0.0, 0.0]])
@@ -135,17 +143,17 @@ def test_the_certificate_holds_where_a_low_pass_meets_a_layer_at_frequency_zero(
     p["layer_0"]["kernel_im"] = jnp.asarray([[[0.0, 0.0], [1.0, 0.0]]])
     p["layer_0"]["time_map_bias"] = jnp.asarray([1.0, 1.0, 5.0, 5.0])
     p["projection"]["weight"] = jnp.asarray([[1.0], [0.0]])
-    measured = measured_gain(model.apply, params, u0, TIMES[:1])
-    assert measured[0] == pytest.approx(1.0, rel=1e-3)
-    assert certify(model, params, TIMES[:1]).lipschitz[0] >= measured[0] * (1 - 1e-5)
+    gain = _growth(model, params, u0)[1]
+    np.testing.assert_allclose(gain, 1.0, rtol=1e-2)
+    assert np.all(certify(model, params, TIMES).lipschitz >= gain * (1 - 1e-3))
 
 
 def test_the_certificate_reads_no_grid_and_holds_on_all_of_them():
     model, params, _ = _case(seed=4)
     certified = certify(model, params, TIMES).lipschitz
-    for num_points in (7, 12, 31):  # seven points: the last retained frequency is the largest there is
-        u0 = jnp.asarray(np.random.default_rng(num_points).normal(size=(num_points, 1)), jnp.float32)
-        assert np.all(certified * (1 + 1e-5) >= _largest_quotients(model, params, u0))
+    for num_points in (7, 15):  # seven points: the last retained frequency is the largest there is
+        u0 = np.random.default_rng(num_points).normal(size=(num_points, 1)).astype(np.float32)
+        _assert_above(certified, _growth(model, params, u0))
 
 
 def test_the_channels_of_coordinates_do_not_enter():
@@ -154,16 +162,6 @@ def test_the_channels_of_coordinates_do_not_enter():
     weight = changed["params"]["lifting"]["weight"]
     changed["params"]["lifting"]["weight"] = weight.at[1:].set(100.0)  # one state channel, then two coordinates
     np.testing.assert_array_equal(certify(model, params, TIMES).lipschitz, certify(model, changed, TIMES).lipschitz)
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_cheap_is_never_below_exact_and_paths_never_above_the_product(name):
-    model, params, _ = _case(seed=6, **VARIANTS[name])
-    exact, cheap = certify(model, params, TIMES), certify(model, params, TIMES, exact=False)
-    assert np.all(cheap.lipschitz >= exact.lipschitz * (1 - 1e-6))
-    assert np.all(cheap.product >= exact.product * (1 - 1e-6))
-    for bounds in (exact, cheap):
-        assert np.all(bounds.lipschitz <= bounds.product)
 
 
 def test_a_larger_bound_on_the_weights_certifies_no_less():
@@ -231,18 +229,18 @@ def test_measured_gain_of_a_linear_map_is_its_norm():
     np.testing.assert_allclose(gain, np.linalg.norm(matrix, 2) * np.asarray([1.0, 3.0]), rtol=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_one_layer_is_certified_within_a_small_factor(seed):
-    model, params, u0 = _case(seed=seed, depth=1)
-    ratio = certify(model, params, TIMES).lipschitz / measured_gain(model.apply, params, u0, TIMES)
-    assert np.all(ratio >= 1 - 1e-5)
-    assert np.all(ratio < 20)
+def test_one_layer_is_certified_within_a_small_factor():
+    for seed in range(3):
+        model, params, u0 = _case(seed=seed, depth=1)
+        ratio = certify(model, params, TIMES).lipschitz / _growth(model, params, u0)[1]
+        assert np.all(ratio >= 1 - 5e-3)
+        assert np.all(ratio < 20)
 
 
 def test_a_saturated_layer_is_certified_almost_exactly():
     """Where every activation has slope one, only the gap between one and the largest slope of GELU is left."""
     model = ctfno.CTFNO(**{**TINY, "depth": 1, "coordinates": False})
-    u0 = jnp.asarray(np.random.default_rng(0).normal(size=(10, 1)), jnp.float32)
+    u0 = np.random.default_rng(0).normal(size=(10, 1)).astype(np.float32)
     params = jax.jit(model.init)(jax.random.key(0), u0[None], TIMES[:1])
     layer = params["params"]["layer_0"]
     layer["time_map"] = jnp.zeros_like(layer["time_map"])
@@ -253,51 +251,80 @@ def test_a_saturated_layer_is_certified_almost_exactly():
     params["params"]["lifting"]["weight"] = jnp.full((1, 6), 2.0)
     layer["pointwise"] = ones
     params["params"]["projection"]["weight"] = jnp.full((6, 1), 0.5)
-    measured = measured_gain(model.apply, params, u0, TIMES)
-    np.testing.assert_allclose(measured, 6 * 2.0 * 0.5, rtol=1e-5)
-    np.testing.assert_allclose(certify(model, params, TIMES).lipschitz, 1.12905 * measured, rtol=1e-4)
+    gain = 6 * 2.0 * 0.5
+    np.testing.assert_allclose(_growth(model, params, u0)[1], gain, rtol=2e-3)
+    np.testing.assert_allclose(certify(model, params, TIMES).lipschitz, 1.12905 * gain, rtol=1e-4)
 
 
-COMPOSED = {
-    "start": {"start": "state", "rise_time": 0.2},
-    "horizon": {"horizon": 0.3},
-    "start_and_horizon": {"start": "state", "rise_time": 0.2, "horizon": 0.3, "max_steps": 8},
+# --- wrappers -----------------------------------------------------------------------------------------------------
+
+WRAPPERS = {
+    "residual": (lambda net: Residual(net, 0.2), 1),
+    "semigroup": (lambda net: Semigroup(net, 0.3, 8), 1),
+    "semigroup_of_residual": (lambda net: Semigroup(Residual(net, 0.2), 0.3, 8), 2),
+    "residual_of_semigroup": (lambda net: Residual(Semigroup(net, 0.3, 8), 0.2), 2),
 }
 
 
-@pytest.mark.parametrize("name", COMPOSED)
-def test_composed_models_grow_no_difference_more_than_certified(name):
-    for scale in (0.5, 1.0):
-        model, params, u0 = _case(scale=scale, in_channels=2, out_channels=2, **COMPOSED[name])
-        certified = certify(model, params, TIMES).lipschitz
-        # A contraction composed many times leaves less than float32 resolves.
-        assert np.all(certified * (1 + 1e-5) + 1e-6 >= _largest_quotients(model, params, u0))
-        # After many steps a gain may be more, or less, than float32 can square.
-        assert np.all((certified * (1 + 1e-4))[:4] >= measured_gain(_compiled(model), params, u0, TIMES[:4]))
+def _wrapped_case(name, scale=1.0, in_channels=2, out_channels=2):
+    wrap, depth = WRAPPERS[name]
+    network, params, u0 = _case(scale=scale, in_channels=in_channels, out_channels=out_channels, depth=1)
+    nested = params["params"]
+    for _ in range(depth):
+        nested = {"operator": nested}
+    return wrap(network), {"params": nested}, u0
 
 
-def test_composed_steps_multiply_and_a_start_adds_one():
-    fields = {"start": "state", "rise_time": 0.2}
-    model, params, _ = _case(in_channels=2, out_channels=2, horizon=0.3, **fields)
-    network = certify(model.at_once(), params, jnp.asarray([0.3, 0.1])).lipschitz
-    whole, rest = 1 + 0.6 * network[0], 1 + 0.1 / 0.3 * network[1]
+@pytest.mark.parametrize(
+    ("name", "in_channels"), [*[(name, 2) for name in WRAPPERS], ("semigroup", 3), ("residual_of_semigroup", 3)]
+)
+def test_wrapped_models_grow_no_difference_more_than_certified(name, in_channels):
+    """Also with a third channel that does not change."""
+    model, params, u0 = _wrapped_case(name, scale=0.5, in_channels=in_channels)
+    _assert_above(certify(model, params, TIMES).lipschitz, _growth(model, params, u0))
+
+
+def test_residual_adds_one_to_the_rising_bound():
+    model, params, _ = _wrapped_case("residual")
+    network = certify(model.operator, {"params": params["params"]["operator"]}, TIMES)
+    bound = certify(model, params, TIMES)
+    rise = np.asarray(TIMES / (TIMES + 0.2))
+    np.testing.assert_allclose(bound.lipschitz, 1 + rise * network.lipschitz, rtol=1e-5)
+    np.testing.assert_allclose(bound.product, 1 + rise * network.product, rtol=1e-5)
+    assert bound.lipschitz[0] == 1.0
+    np.testing.assert_array_equal(bound.layers[0].kernel, network.layers[0].kernel)
+
+
+@pytest.mark.parametrize("constants", [0, 1])
+def test_bounds_of_composed_steps_multiply(constants):
+    """A step with a constant channel c maps (u, c) to (operator, c), whose constant is at most sqrt(L^2 + 1)."""
+    model, params, _ = _wrapped_case("semigroup_of_residual", in_channels=2 + constants)
+    inner = certify(model.operator, {"params": params["params"]["operator"]}, jnp.asarray([0.3, 0.1])).lipschitz
+    step = np.hypot(inner[0], constants)
     bound = certify(model, params, jnp.asarray([0.0, 0.1, 0.3, 0.7]))
-    np.testing.assert_allclose(bound.lipschitz, [1.0, rest, whole, whole**2 * rest], rtol=1e-4)
+    np.testing.assert_allclose(bound.lipschitz, [1.0, inner[1], inner[0], step**2 * inner[1]], rtol=1e-4)
     np.testing.assert_allclose(bound.layers[0].combined[1], bound.layers[0].combined[3], rtol=1e-4)
     assert all(len(layer.kernel) == 4 for layer in bound.layers)
 
 
-def test_steps_of_states_with_further_channels_have_no_certificate():
-    model, params, _ = _case(in_channels=2, out_channels=1, horizon=0.3)
-    with pytest.raises(ValueError, match="needs as many channels of u0 as the solution has, got 2 and 1"):
-        certify(model, params, TIMES)
+def test_traced_parameters_or_times_are_refused_and_concrete_ones_work_while_tracing():
+    model, params, _ = _wrapped_case("residual")
+    message = "certify needs concrete parameters and times; call it outside jit"
+    with pytest.raises(ValueError, match=message):
+        jax.jit(lambda p: certify(model, p, TIMES).lipschitz)(params)
+    with pytest.raises(ValueError, match=message):
+        jax.jit(lambda t: certify(model, params, t).lipschitz)(TIMES)
+    while_tracing = jax.jit(lambda x: x * certify(model, params, TIMES).lipschitz)(2.0)
+    np.testing.assert_allclose(while_tracing, 2 * certify(model, params, TIMES).lipschitz, rtol=1e-5)
 
 
 def test_other_modules_are_refused():
-    model = presets.build_preset("f1_low")
-    assert isinstance(model, latent.ObservedCTFNO)
-    with pytest.raises(ValueError, match="only CTFNO has a certificate, got ObservedCTFNO"):
-        certify(model, {}, TIMES)
+    message = "only CTFNO, and Residual or Semigroup around it, have a certificate, got "
+    for model, name in ((latent.ObservedCTFNO(ctfno.CTFNO()), "ObservedCTFNO"), (Residual(FNORNN(), 0.1), "FNORNN")):
+        assert uncertifiable(model) == message + name
+        with pytest.raises(ValueError, match=message + name):
+            certify(model, {}, TIMES)
+    assert uncertifiable(Semigroup(Residual(ctfno.CTFNO(), 0.1), 0.1, 2)) is None
 
 
 def test_a_grid_of_times_per_sample_is_refused():
@@ -315,12 +342,6 @@ def test_times_that_mean_nothing_are_refused(times, message):
         certify(model, params, np.asarray(times, np.float32))
 
 
-def test_a_network_that_rounds_is_refused():
-    model, params, _ = _case()
-    with pytest.raises(ValueError, match=r"certify model\.clone\(pointwise_dtype='float32'\)"):
-        certify(model.clone(pointwise_dtype="bfloat16"), params, np.ones(1))
-
-
 # --- observed points ----------------------------------------------------------------------------------------------
 
 
@@ -328,20 +349,17 @@ def _observed_case(seed=0, out_features=2, inputs=2, scale=1.0):
     """A forecast from five observed points, with every parameter random."""
     model = latent.ObservedCTFNO(ctfno.CTFNO(**TINY), grid_points=10, out_features=out_features)
     rng = np.random.default_rng(seed)
-    observed = jnp.asarray(rng.normal(size=(5, inputs)), jnp.float32)
+    observed = rng.normal(size=(5, inputs)).astype(np.float32)
     shapes = jax.eval_shape(model.init, jax.random.key(seed), observed[None], TIMES[:1])
     size = lambda x: 0.3 + (1 / np.sqrt(x.shape[-2]) if len(x.shape) > 1 else 0)  # noqa: E731
     noise = lambda x: jnp.asarray(scale * size(x) * rng.normal(size=x.shape), jnp.float32)  # noqa: E731
     return model, jax.tree.map(noise, shapes), observed
 
 
-@pytest.mark.parametrize("scale", [0.5, 1.5])
-def test_a_forecast_is_certified_above_its_gain_and_above_all_differences(scale):
-    model, params, observed = _observed_case(scale=scale)
-    certified = observed_lipschitz(model, params, TIMES)
-    assert certified.shape == TIMES.shape
-    assert np.all(certified * (1 + 1e-5) >= measured_gain(model.apply, params, observed, TIMES))
-    assert np.all(certified * (1 + 1e-5) >= _largest_quotients(model, params, observed))
+def test_no_difference_of_forecasts_grows_more_than_certified():
+    for scale in (0.5, 1.5):
+        model, params, observed = _observed_case(scale=scale)
+        _assert_above(observed_lipschitz(model, params, TIMES), _growth(model, params, observed))
 
 
 def test_errors_in_times_of_observation_are_no_part_of_it():

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from ctfno_jax.models import interface
 from ctfno_jax.models.inputs import check_inputs, check_positive, float_inputs
@@ -90,7 +90,7 @@ class Semigroup(nn.Module):
         last, latest = self.step_size * self.num_steps, np.max(times)
         if latest > last * (1 + _ROUNDING):
             return f"{self.num_steps} steps of {self.step_size:g} end at {last:g}, got t={latest:g}; raise num_steps"
-        whole, rest = split_times(jnp.asarray(times, float), self.step_size, self.num_steps)
+        whole, rest = split_times(np.asarray(times, np.float32), self.step_size, self.num_steps)
         steps = np.unique([*np.ravel(rest), *([self.step_size] if np.any(whole) else [])])
         return interface.unanswerable(self.operator, steps)
 
@@ -156,16 +156,16 @@ def compose(advance: Callable[[Array, Array], Any], u0: Array, times: Array, ste
     return jnp.moveaxis(jax.lax.map(last_step, (before.T, rest.T)), 0, 1)
 
 
-def split_times(
-    times: Float[Array, "*any"], step_size: float, num_steps: int
-) -> tuple[Int[Array, "*any"], Float[Array, "*any"]]:
+def split_times(times: Any, step_size: float, num_steps: int) -> tuple[Any, Any]:
     """Number of whole steps before each time, at most ``num_steps - 1``, and the duration of the last step.
 
-    The last step is at most ``step_size`` long, but for times beyond ``num_steps * step_size``.
+    The last step is at most ``step_size`` long, but for times beyond ``num_steps * step_size``. Times may be an array of
+    NumPy or JAX, and the result is of the same kind.
     """
-    whole = jnp.clip(jnp.ceil(times / step_size) - 1, 0, num_steps - 1)
+    numpy: Any = np if isinstance(times, np.ndarray) else jnp
+    whole = numpy.clip(numpy.ceil(times / step_size) - 1, 0, num_steps - 1)
     # Rounding can make the difference negative at a multiple of the step size.
-    return whole.astype(jnp.int32), jnp.maximum(times - whole * jnp.asarray(step_size, times.dtype), 0)
+    return whole.astype(numpy.int32), numpy.maximum(times - whole * numpy.asarray(step_size, times.dtype), 0)
 
 
 def check_state_channels(u0: Array, out_channels: int) -> None:

@@ -24,7 +24,7 @@ def box_plots(errors: Mapping[float | None, Mapping[int, list[float]]]) -> Figur
         positions = [k + (i - (len(bounds) - 1) / 2) * width for k, _ in there]
         boxes = axis.boxplot(
             [values for _, values in there], positions=positions, widths=0.8 * width, patch_artist=True,
-            medianprops={"color": "black"}, manage_ticks=False,
+            medianprops={"color": "black"}, manage_ticks=False, showfliers=False,
         )  # fmt: skip
         for box in boxes["boxes"]:
             box.set_facecolor(f"C{i}")

@@ -1,4 +1,4 @@
-"""Pictures of fields: space-time heatmaps in one dimension, snapshots in two, a middle plane in three."""
+"""Figures of fields: space-time heatmaps in one dimension, snapshots in two, a middle plane in three."""
 
 from collections.abc import Sequence
 
@@ -66,7 +66,7 @@ def _planes(fields: dict[str, np.ndarray], times: np.ndarray, channels: Sequence
     rows = [(name, i) for i in range(len(channels)) for name in fields]
     figure = Figure(figsize=(1.2 + 2.1 * len(shown), 0.6 + 2.1 * len(rows)), layout="constrained")
     grid = figure.subplots(len(rows), len(shown), squeeze=False)
-    for line, (name, i) in zip(grid, rows, strict=True):
+    for k, (line, (name, i)) in enumerate(zip(grid, rows, strict=True)):
         field = fields[name][..., i]
         if field.ndim == 4:
             field = field[..., field.shape[-1] // 2]
@@ -80,7 +80,7 @@ def _planes(fields: dict[str, np.ndarray], times: np.ndarray, channels: Sequence
             image = axis.imshow(field[index].T, origin="lower", cmap=colours, vmin=low, vmax=high)
             axis.set_xticks([])
             axis.set_yticks([])
-            if line is grid[0]:
+            if k == 0:
                 axis.set_title(f"t = {times[index]:.4g}", fontsize=9)
         line[0].set_ylabel(name if len(channels) == 1 else f"{channels[i]}, {name}", fontsize=9)
         assert image is not None

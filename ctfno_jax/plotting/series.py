@@ -74,15 +74,15 @@ def extrapolations(test: Series, forecasts: Mapping[str, np.ndarray], *, trained
     for axis, (model, values) in zip(axes, forecasts.items(), strict=True):
         for i, name in enumerate("xy"[: test.features]):
             axis.plot(test.times, test.values[0, :, i], color="0.7", linewidth=2.5, label=f"{name}, truth")
-            axis.plot(test.times, values[0, :, i], "--", color=f"C{i}", linewidth=1.2, label=f"{name}, {model}")
+            axis.plot(test.times, values[0, :, i], "--", color=f"C{i}", linewidth=1.2, label=f"{name}, forecast")
         axis.axvline(trained_until, color="black", linewidth=0.8)
         # A diverging forecast must not flatten the truth.
         span = np.abs(test.values[0]).max()
         axis.set_ylim(-1.5 * span, 1.5 * span)
         axis.set_title(model, fontsize=10, loc="left")
     axes[-1].set_xlabel("time since the last observation; the vertical line marks the end of the training times")
-    lines, _ = axes[0].get_legend_handles_labels()
-    figure.legend(lines[:4], ["x, truth", "x", "y, truth", "y"], loc="outside lower center", ncols=4, fontsize=9)
+    lines, names = axes[0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside lower center", ncols=4, fontsize=9)
     return figure
 
 

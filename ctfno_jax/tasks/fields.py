@@ -57,6 +57,8 @@ class FieldSettings:
             raise ConfigError("own_times draws times_per_step times for each trajectory; set it to 1 or more")
         if self.random_starts and not (self.window or self.times_per_step):
             raise ConfigError("random_starts needs times_per_step of at least 1, or a window")
+        if self.random_starts and self.own_times and not self.window:
+            raise ConfigError("random_starts with own_times needs a window")
 
 
 class FieldTask:
@@ -143,11 +145,14 @@ class FieldTask:
         return interface.initialize_from_data(self._training_model, params, self.arrays.u0, self.arrays.times, u)
 
     def sample(self, arrays: batching.FieldArrays, key: Key, step: Any, shard: Any, num_shards: int) -> batching.Batch:
+        problem = interface.single_device(self.model) if num_shards > 1 else None
+        if problem is not None:
+            raise ConfigError(problem)
         return batching.sample(arrays, key, step, self._sampling, shard=shard, num_shards=num_shards)
 
     def loss(self, params: Params, batch: batching.Batch, key: Key) -> Any:
         del key
-        u = self._training_model.apply(params, batch.u0, batch.times)
+        u: Any = self._training_model.apply(params, batch.u0, batch.times)
         return losses.loss(self.settings.loss)(u, batch.target)
 
     def evaluate(self, params: Params, split: str) -> dict[str, Any]:
@@ -221,7 +226,8 @@ class FieldTask:
         }
 
     def _pdebench(self, u: np.ndarray, test: Trajectories) -> dict[str, Any]:
-        if len(test.grid) != 1:
+        # PDEBench's highest band is empty on coarser grids.
+        if len(test.grid) != 1 or test.grid[0] < 2 * pdebench_metrics.BANDS["high"][0]:
             return {}
         return {"pdebench": pdebench_metrics.pdebench_errors(u, test.u, length=self.data.problem.length)}
 

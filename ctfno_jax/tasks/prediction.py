@@ -25,7 +25,7 @@ def physical(model: nn.Module, transform: Transform) -> ApplyFn:
     """The pure function ``decode(network(encode(u0), times))``, for JAX to transform."""
 
     def apply(params: Params, u0: Any, times: Any) -> Any:
-        u = model.apply(params, transform.encode(u0), times)
+        u: Any = model.apply(params, transform.encode(u0), times)
         return transform.decode(u, tuple(u0.shape[1:-1]))
 
     return apply
@@ -38,7 +38,8 @@ def lipschitz(
     problem = uncertifiable(model)
     if problem is not None:
         raise ValueError(problem)
-    return certify(interface.reaching(model, np.asarray(times)), params, times).lipschitz * transform.gain(grid)
+    certificate = certify(interface.reaching(model, np.asarray(times)), params, jnp.asarray(times))
+    return certificate.lipschitz * transform.gain(grid)
 
 
 class Evaluator:

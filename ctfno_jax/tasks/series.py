@@ -91,13 +91,13 @@ class SeriesTask:
         model = registry.build_model(config.network.network, **config.network.network_fields)
         check_settings(model, settings)
         _check_clock(model, config.network.network, config.data.data_options.get("clock"))
-        options: dict[str, Any] = dict(config.data.data_options)
+        options: dict[str, Any] = {"seed": config.data.data_seed, **config.data.data_options}
         problem = problems.problem(config.dataset)
         assert isinstance(problem, problems.SeriesProblem)
         if problem.generated:
             options |= {
                 "num_train": config.data.num_train, "num_validation": config.data.num_validation,
-                "num_test": config.data.num_test, "seed": config.data.data_seed,
+                "num_test": config.data.num_test,
             }  # fmt: skip
         data = problems.load_dataset(config.dataset, parts=parts, data_dir=data_dir, progress=progress, **options)
         assert isinstance(data, SeriesDataset)

@@ -78,6 +78,8 @@ def unflatten(arrays: Mapping[str, np.ndarray], like: Any, *, any_dtype: bool = 
 
 
 def _first_line(error: Exception) -> str:
+    if "No space left on device" in str(error):
+        return "No space left on device"
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
 

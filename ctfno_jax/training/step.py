@@ -49,7 +49,7 @@ def create_state(
     # Copies: donated buffers must not be shared between two leaves, or with the caller's key.
     average = jax.tree.map(jnp.copy, params) if average_decay else None
     key_data = jnp.copy(jax.random.key_data(key))
-    opt_state = optimizer.init(_split(params)[0])
+    opt_state = jax.jit(optimizer.init)(_split(params)[0])  # one program instead of one for each shape
     return TrainState(jnp.zeros((), jnp.int32), params, opt_state, average, key_data)
 
 

@@ -47,6 +47,11 @@ def models(dataset: str) -> tuple[str, ...]:
     return tuple(table(dataset).DEFAULT)
 
 
+def presets(dataset: str, model: str) -> tuple[str, ...]:
+    """The presets that a cell has; the paper does not have every cell."""
+    return PRESETS if model in table(dataset).PAPER else PRESETS[:-1]
+
+
 def flat_settings(dataset: str, model: str, preset: str) -> dict[str, Any]:
     """The settings that the table of a data set names for one cell."""
     settings = table(dataset)
@@ -84,10 +89,8 @@ def from_flat(
     known = registry.hyper_parameters(network)
     fields = {name: default for name, (_, default) in known.items() if default is not dataclasses.MISSING}
     fields |= {name: left.pop(name) for name in list(left) if name in known}
-    sections: dict[str, Any] = {"data": {"data_file": data_file}}
-    if problem.num_train:
-        sizes = ("num_train", "num_validation", "num_test")
-        sections["data"] |= {name: getattr(problem, name) for name in sizes}
+    fields = {name: config_lib.typed(name, value, known[name][0]) for name, value in fields.items()}
+    sections: dict[str, Any] = {"data": {"data_file": data_file, **_sizes(problem, left)}}
     for section, cls in SECTIONS.items():
         names = typing.get_type_hints(cls)
         sections.setdefault(section, {}).update({name: left.pop(name) for name in list(left) if name in names})
@@ -99,12 +102,26 @@ def from_flat(
             f"{model} on {dataset} has no setting {', '.join(sorted(left))}; network {network} has {', '.join(known)}, "
             f"training has {', '.join(names)}"
         )
+    made = {name: config_lib.from_dict(SECTIONS[name], values, name) for name, values in sections.items()}
+    if problem.num_train:
+        config_lib.at_least(made["data"], num_train=1, num_validation=1, num_test=1)
+    optimizers.optimizer(made["optimizer"], made["train"].steps)  # an unknown name is an error before data are made
     return ExperimentConfig(
         experiment=experiment, dataset=dataset, model=model, preset=preset, seed=seed, task=problem.kind,
         network=config_lib.NetworkConfig(network, fields),
-        settings=dataclasses.asdict(config_lib.from_dict(cls, own, "settings")),
-        **{name: config_lib.from_dict(SECTIONS[name], values, name) for name, values in sections.items()},
+        settings=dataclasses.asdict(config_lib.from_dict(cls, own, "settings")), **made,
     )  # fmt: skip
+
+
+def _sizes(problem: problems.Problem, settings: Mapping[str, Any]) -> dict[str, int]:
+    """Default numbers of samples; none for a record, which its options divide."""
+    sizes = ("num_train", "num_validation", "num_test")
+    if problem.num_train:
+        return {name: getattr(problem, name) for name in sizes}
+    given = [name for name in sizes if name in settings]
+    if given:
+        raise ConfigError(f"{problem.name} is a record that its options divide; remove {', '.join(given)}")
+    return {}
 
 
 def setting_types(network: str, kind: str) -> dict[str, Any]:

@@ -35,26 +35,13 @@ def _places(values: np.ndarray) -> tuple[np.ndarray, ...]:
     return sample, frame, place % NUM_POINTS
 
 
-@functools.cache
-def _batches(sampling: Sampling, times: str = "uneven") -> batching.Batch:
-    """The batches of 60 steps, stacked along a first axis."""
-    draw = jax.jit(jax.vmap(lambda s: batching.sample(_data(times), jax.random.key(0), s, sampling)))
-    return jax.tree.map(np.asarray, draw(jnp.arange(NUM_STEPS)))
-
-
-def _sample(sampling: Sampling, step: int = 7, key: int = 0, data: batching.FieldArrays | None = None, **shards):
-    data = _data() if data is None else data
-    return batching.sample(data, jax.random.key(key), jnp.asarray(step), sampling, **shards)
-
-
 def _assert_repeated(values: np.ndarray, pattern: np.ndarray) -> None:
     """The pattern, repeated along its axes of length one, is the values."""
     np.testing.assert_array_equal(values, np.broadcast_to(pattern, values.shape))
 
 
 EVERYTHING = {"sign_flips": True, "translations": True, "reflection": SIGNS}
-PLAIN, SOME_TIMES = Sampling(BATCH), Sampling(BATCH, times_per_step=2)
-# Name, sampling, and the times that it needs.
+# Name, sampling, and the times of the data.
 SAMPLINGS = {
     "some times": (Sampling(BATCH, times_per_step=2, **EVERYTHING), "own"),
     "random starts": (Sampling(BATCH, times_per_step=2, random_starts=0.7), "uneven"),
@@ -62,7 +49,50 @@ SAMPLINGS = {
     "window": (Sampling(BATCH, window=3, random_starts=1.0), "even"),
     "window, own times": (Sampling(BATCH, window=4, times_per_step=2, random_starts=0.5), "even"),
 }
+MORE = {
+    "plain": (Sampling(BATCH), "uneven"),
+    "plain, even": (Sampling(BATCH), "even"),
+    "two times": (Sampling(BATCH, times_per_step=2), "uneven"),
+    "two times, own": (Sampling(BATCH, times_per_step=2), "own"),
+    "three strata": (Sampling(BATCH, times_per_step=3, own_times=True), "uneven"),
+    "sign flips": (Sampling(BATCH, sign_flips=True), "uneven"),
+    "translations": (Sampling(BATCH, translations=True), "uneven"),
+    "reflection": (Sampling(BATCH, reflection=SIGNS), "uneven"),
+    "later starts": (Sampling(BATCH, times_per_step=2, random_starts=1.0), "uneven"),
+    "second start": (Sampling(BATCH, times_per_step=NUM_TIMES - 1, random_starts=1.0), "uneven"),
+    "whole window": (Sampling(BATCH, window=NUM_TIMES, random_starts=1.0), "even"),
+    "whole window, first start": (Sampling(BATCH, window=NUM_TIMES), "even"),
+}
 EACH_SAMPLING = pytest.mark.parametrize("name", list(SAMPLINGS))
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _draw(data: dict[str, batching.FieldArrays], key, shard, num_shards: int, more: bool) -> dict[str, batching.Batch]:
+    """All samplings in one program: they share their random draws, and compiling these takes most of the time."""
+
+    def draw(step):
+        return {
+            name: batching.sample(data[times], key, step, sampling, shard=shard, num_shards=num_shards)
+            for name, (sampling, times) in (SAMPLINGS | MORE if more else SAMPLINGS).items()
+        }
+
+    return jax.vmap(draw)(jnp.arange(NUM_STEPS))
+
+
+@functools.cache
+def _all_data() -> dict[str, batching.FieldArrays]:
+    return {times: _data(times) for times in ("uneven", "even", "own")}
+
+
+@functools.cache
+def _all_batches(key: int = 0, shard: int = 0, num_shards: int = 1) -> dict[str, batching.Batch]:
+    batches = _draw(_all_data(), jax.random.key(key), shard, num_shards, num_shards == 1)
+    return jax.tree.map(np.asarray, batches)
+
+
+def _batches(name: str, **options: int) -> batching.Batch:
+    """The batches of 60 steps, stacked along a first axis."""
+    return _all_batches(**options)[name]
 
 
 # --- trajectories -------------------------------------------------------------------------------------------------
@@ -86,22 +116,19 @@ def test_an_incomplete_last_batch_is_left_out_without_repeating_a_sample():
 
 @EACH_SAMPLING
 def test_a_batch_is_a_function_of_key_and_step_and_the_union_of_its_shards(name):
-    sampling, times = SAMPLINGS[name]
-    compiled = jax.tree.map(lambda a: a[7], _batches(sampling, times))
-    whole = _sample(sampling, data=_data(times))
-    jax.tree.map(np.testing.assert_array_equal, compiled, whole)
-    assert not np.array_equal(_sample(sampling, key=1, data=_data(times)).u0, whole.u0)
-    assert not np.array_equal(_sample(sampling, step=8, data=_data(times)).u0, whole.u0)
-    parts = [_sample(sampling, data=_data(times), shard=shard, num_shards=2) for shard in range(2)]
-    for field in ("u0", "target", *(["times"] if whole.times.ndim == 2 else [])):
-        joined = np.concatenate([getattr(part, field) for part in parts])
+    whole = _batches(name)
+    assert not np.array_equal(_batches(name, key=1).u0, whole.u0)
+    assert not np.array_equal(whole.u0[7], whole.u0[8])
+    parts = [_batches(name, shard=shard, num_shards=2) for shard in range(2)]
+    for field in ("u0", "target", *(["times"] if whole.times.ndim == 3 else [])):
+        joined = np.concatenate([getattr(part, field) for part in parts], axis=1)
         np.testing.assert_array_equal(joined, getattr(whole, field))
-    assert whole.times.ndim == 2 or all(np.array_equal(part.times, whole.times) for part in parts)
+    assert whole.times.ndim == 3 or all(np.array_equal(part.times, whole.times) for part in parts)
 
 
 @EACH_SAMPLING
 def test_constant_channels_go_with_every_start_and_targets_with_their_trajectory(name):
-    batch = _batches(*SAMPLINGS[name])
+    batch = _batches(name)
     sample, _, point = _places(batch.u0)
     number = np.abs(batch.u0[..., -1:])
     _assert_repeated(sample, number.astype(int))
@@ -113,7 +140,7 @@ def test_constant_channels_go_with_every_start_and_targets_with_their_trajectory
 
 
 def test_query_times_are_drawn_without_repetition_and_targets_belong_to_them():
-    batch = _batches(SOME_TIMES)
+    batch = _batches("two times")
     np.testing.assert_array_equal(_places(batch.u0)[1], 0)
     _assert_repeated(TIMES[_places(batch.target)[1] - 1], batch.times[:, None, :, None, None])
     assert np.all(batch.times[:, 0] != batch.times[:, 1])
@@ -121,22 +148,23 @@ def test_query_times_are_drawn_without_repetition_and_targets_belong_to_them():
 
 
 def test_zero_times_per_step_means_all_in_order():
-    batch = _batches(PLAIN)
+    batch = _batches("plain")
     _assert_repeated(batch.times, TIMES)
     _assert_repeated(_places(batch.target)[1], np.arange(1, NUM_TIMES + 1)[:, None, None])
 
 
 def test_trajectories_with_times_of_their_own_keep_them():
     """The same draws as with shared times."""
-    shared, own = _sample(SOME_TIMES), _sample(SOME_TIMES, data=_data("own"))
+    shared, own = _batches("two times"), _batches("two times, own")
     np.testing.assert_array_equal(own.target, shared.target)
-    sample = _places(np.asarray(own.u0))[0][:, 0, 0]
-    np.testing.assert_array_equal(own.times, 100.0 * sample[:, None] + np.asarray(shared.times))
+    sample = _places(own.u0)[0][:, :, 0, 0]
+    np.testing.assert_array_equal(own.times, 100.0 * sample[..., None] + shared.times[:, None])
 
 
-@pytest.mark.parametrize(("times", "per_step"), [("own", 4), ("uneven", 3)])
-def test_own_times_are_one_from_each_stratum_of_the_time_index(times, per_step):
-    batch = _batches(Sampling(BATCH, times_per_step=per_step, own_times=True), times)
+@pytest.mark.parametrize("name", ["own times", "three strata"])
+def test_own_times_are_one_from_each_stratum_of_the_time_index(name):
+    batch, (sampling, times) = _batches(name), (SAMPLINGS | MORE)[name]
+    per_step = sampling.times_per_step
     sample = _places(batch.u0)[0][:, :, 0, 0]
     index = _places(batch.target)[1][..., 0, 0] - 1
     np.testing.assert_array_equal(batch.times, TIMES[index] + (100.0 * sample[..., None] if times == "own" else 0.0))
@@ -154,7 +182,7 @@ def test_own_times_are_one_from_each_stratum_of_the_time_index(times, per_step):
 
 
 def test_a_sign_flip_acts_on_state_and_solution_and_on_about_half_of_the_trajectories():
-    batch, plain = _batches(Sampling(BATCH, sign_flips=True)), _batches(PLAIN)
+    batch, plain = _batches("sign flips"), _batches("plain")
     sign = (batch.u0 / np.where(plain.u0 == 0, 1, plain.u0))[:, :, :1, :1]
     assert set(sign.flat) == {-1.0, 1.0}
     np.testing.assert_array_equal(batch.u0, sign * plain.u0)
@@ -164,7 +192,7 @@ def test_a_sign_flip_acts_on_state_and_solution_and_on_about_half_of_the_traject
 
 
 def test_every_trajectory_is_translated_as_a_whole_by_its_own_shift():
-    moved, plain = _batches(Sampling(BATCH, translations=True)), _batches(PLAIN)
+    moved, plain = _batches("translations"), _batches("plain")
     # The point that has come to the origin tells the shift.
     shifts = -_places(moved.u0)[2][:, :, 0, 0] % NUM_POINTS
     index = (np.arange(NUM_POINTS) - shifts[..., None]) % NUM_POINTS
@@ -175,7 +203,7 @@ def test_every_trajectory_is_translated_as_a_whole_by_its_own_shift():
 
 
 def test_a_reflection_acts_on_about_half_of_the_trajectories_and_leaves_constant_channels():
-    batch, plain = _batches(Sampling(BATCH, reflection=SIGNS)), _batches(PLAIN)
+    batch, plain = _batches("reflection"), _batches("plain")
     flipped = (_places(batch.u0)[2][:, :, 1, 0] != 1)[..., None, None]
     mirror = -np.arange(NUM_POINTS) % NUM_POINTS
     np.testing.assert_array_equal(batch.u0, np.where(flipped, plain.u0[:, :, mirror] * [*SIGNS, 1.0], plain.u0))
@@ -193,7 +221,7 @@ def test_an_even_field_with_sign_one_and_an_odd_field_with_sign_minus_one_are_th
 
 
 def test_a_symmetry_changes_neither_the_trajectories_nor_the_times_that_are_drawn():
-    plain, batch = _batches(SOME_TIMES, "own"), _batches(*SAMPLINGS["some times"])
+    plain, batch = _batches("two times, own"), _batches("some times")
     np.testing.assert_array_equal(batch.times, plain.times)
     for drawn, expected in ((batch.u0, plain.u0), (batch.target, plain.target)):
         for axis in (0, 1):
@@ -210,9 +238,9 @@ def _starts(batch: batching.Batch) -> np.ndarray:
     return frame[:, :, 0, 0]
 
 
-@pytest.mark.parametrize("times_per_step", [2, NUM_TIMES - 1])
-def test_with_probability_one_every_batch_starts_from_a_later_frame(times_per_step):
-    batch = _batches(Sampling(BATCH, times_per_step=times_per_step, random_starts=1.0))
+@pytest.mark.parametrize("name", ["later starts", "second start"])
+def test_with_probability_one_every_batch_starts_from_a_later_frame(name):
+    batch, times_per_step = _batches(name), MORE[name][0].times_per_step
     starts = _starts(batch)[:, :1]
     _assert_repeated(_starts(batch), starts)
     # All frames that leave enough others after them.
@@ -224,18 +252,16 @@ def test_with_probability_one_every_batch_starts_from_a_later_frame(times_per_st
 
 
 def test_the_probability_of_a_later_start_is_obeyed():
-    sampling, times = SAMPLINGS["random starts"]
-    batch = _batches(sampling, times)
+    batch = _batches("random starts")
     later = _starts(batch)[:, 0] > 0
     # 60 coins: a standard deviation of 0.06.
-    assert abs(np.mean(later) - sampling.random_starts) < 0.15
+    assert abs(np.mean(later) - 0.7) < 0.15
     # A step that starts from the initial state has the query times of the data.
     assert set(batch.times[~later].flat) == set(TIMES)
 
 
 def test_a_window_holds_the_frames_after_a_start_of_each_trajectory():
-    sampling, times = SAMPLINGS["window"]
-    batch, window = _batches(sampling, times), sampling.window
+    batch, window = _batches("window"), 3
     starts = _starts(batch)
     drawn, counts = np.unique(starts, return_counts=True)
     np.testing.assert_array_equal(drawn, np.arange(NUM_TIMES - window + 1))
@@ -248,8 +274,7 @@ def test_a_window_holds_the_frames_after_a_start_of_each_trajectory():
 
 
 def test_a_window_with_fewer_times_has_strata_of_its_own_in_each_trajectory():
-    sampling, times = SAMPLINGS["window, own times"]
-    batch = _batches(sampling, times)
+    batch = _batches("window, own times")
     starts = _starts(batch)
     offsets = _places(batch.target)[1][..., 0, 0] - starts[..., None]
     np.testing.assert_array_equal(batch.times, EVEN_TIMES[offsets - 1])
@@ -261,22 +286,23 @@ def test_a_window_with_fewer_times_has_strata_of_its_own_in_each_trajectory():
 
 
 def test_a_window_of_all_times_from_the_initial_state_is_the_whole_trajectory():
-    whole = _sample(PLAIN, data=_data("even"))
-    for random_starts in (0.0, 1.0):
-        window = _sample(Sampling(BATCH, window=NUM_TIMES, random_starts=random_starts), data=_data("even"))
-        jax.tree.map(np.testing.assert_array_equal, window, whole)
+    for name in ("whole window", "whole window, first start"):
+        jax.tree.map(np.testing.assert_array_equal, _batches(name), _batches("plain, even"))
 
 
-@pytest.mark.parametrize("name", ["random starts", "window, own times"])
-def test_solutions_of_an_autonomous_equation_stay_solutions(name):
-    sampling, times = SAMPLINGS[name]
-    ts = np.asarray(_data(times).times) / 8
-    u0 = np.random.default_rng(0).normal(size=(NUM_SAMPLES, 5, 2)).astype(np.float32)
-    data = batching.FieldArrays(*map(jnp.asarray, (u0, ts, u0[:, None] * np.exp(-ts)[:, None, None])))
-    for step in range(4):
-        batch = _sample(sampling, step, data=data)
-        decay = np.exp(-np.broadcast_to(batch.times, (BATCH, 2)))
-        np.testing.assert_allclose(batch.target, batch.u0[:, None] * decay[..., None, None], rtol=1e-5, atol=1e-7)
+def test_solutions_of_an_autonomous_equation_stay_solutions():
+    """Of ``u' = -u``, in the shapes of the other tests, so that nothing is compiled again."""
+    data = {}
+    for name, arrays in _all_data().items():
+        ts = arrays.times / 8 if name != "own" else arrays.times / 400
+        u0 = jnp.asarray(np.random.default_rng(0).normal(size=arrays.u0.shape), jnp.float32)
+        decay = jnp.exp(-jnp.broadcast_to(ts, arrays.u.shape[:2]))[..., None, None]
+        data[name] = batching.FieldArrays(u0, ts, u0[:, None, :, :NUM_CHANNELS] * decay)
+    batches = _draw(data, jax.random.key(0), 0, 1, True)
+    for name in ("random starts", "later starts", "window", "window, own times"):
+        batch = batches[name]
+        decay = np.exp(-(batch.times if batch.times.ndim == 3 else batch.times[:, None]))[..., None, None]
+        np.testing.assert_allclose(batch.target, batch.u0[:, :, None, :, :NUM_CHANNELS] * decay, rtol=1e-5, atol=1e-7)
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
@@ -310,12 +336,12 @@ def test_settings_that_contradict_each_other_are_refused(options, message):
 )
 def test_data_that_do_not_fit_are_refused(sampling, times, message):
     with pytest.raises(ValueError, match=message):
-        _sample(sampling, data=_data(times))
+        batching.sample(_data(times), jax.random.key(0), jnp.asarray(0), sampling)
 
 
 def test_a_batch_that_cannot_be_divided_among_the_shards_is_refused():
     with pytest.raises(ValueError, match="batch_size=8 cannot be divided among 3 devices; use a multiple of 3, or"):
-        _sample(PLAIN, num_shards=3)
+        batching.sample(_data(), jax.random.key(0), jnp.asarray(0), Sampling(BATCH), num_shards=3)
 
 
 def test_a_window_needs_shared_and_even_times():

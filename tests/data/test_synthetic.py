@@ -1,4 +1,4 @@
-"""Families of series: their definitions, the split, and everything that is drawn."""
+"""Families of series: their definitions, the split, and the random draws."""
 
 import dataclasses
 from pathlib import Path
@@ -6,12 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ctfno_jax.data import series, synthetic
+from ctfno_jax.data import problems, series, synthetic
 from ctfno_jax.solvers import van_der_pol
 
-SIZES = {"num_train": 14, "num_validation": 3, "num_test": 4}
+SIZES = {"num_train": 11, "num_validation": 3, "num_test": 4, "seed": 0}
 POINTS = {"num_points": 15, "num_observed": 9}
-STIFF = {"num_train": 5, "num_validation": 1, "num_test": 2, "num_points": 8, "num_observed": 3, "final_time": 0.2}
+STIFF = {
+    "num_train": 4, "num_validation": 1, "num_test": 2, "seed": 0,
+    "num_points": 8, "num_observed": 3, "final_time": 0.2,
+}  # fmt: skip
 WAVES = ("square", "sawtooth", "sine")
 
 
@@ -51,6 +54,7 @@ def _load(name: str = "sine", **options) -> series.SeriesDataset:
 
 def _all(data: series.SeriesDataset) -> np.ndarray:
     """Trajectories of the three sets, test set first."""
+    assert data.test is not None
     parts = [np.concatenate([part.observed, part.values], axis=1) for part in (data.test, data.validation, data.train)]
     return np.concatenate(parts)
 
@@ -104,15 +108,15 @@ def test_the_stiff_family_starts_from_rest_and_runs_two_hundred_times_as_fast():
 
 def test_spirals_start_on_a_square_grid():
     # Thirteen of the sixteen states of the smallest grid that holds as many.
-    data = synthetic.load_series(
-        "spiral", num_train=10, num_validation=2, num_test=3, num_points=5, num_observed=1, final_time=1e-4
-    )
+    sizes = {"num_train": 8, "num_validation": 2, "num_test": 3}
+    data = _load("spiral", **sizes, num_points=5, num_observed=1, final_time=1e-4)
     starts = _all(data)[:, 0]
     places = (starts + 2) * 3 / 4
     np.testing.assert_allclose(places, np.round(places), rtol=0, atol=1e-3)
     assert places.min() > -0.1
     assert places.max() < 3.1
     assert len({tuple(place) for place in np.round(places).astype(int)}) == 13
+    assert data.train.features == len(problems.problem("spiral").components) == 2
 
 
 def test_phases_are_even_or_drawn():
@@ -136,7 +140,7 @@ def test_no_two_trajectories_of_a_family_are_the_same(name):
 # --- the split ----------------------------------------------------------------------------------------------------
 
 
-def test_sizes_are_the_asked_ones_and_validation_is_taken_out_of_training():
+def test_sizes_are_the_asked_ones():
     data = _load()
     assert (data.name, len(data.train), len(data.validation), len(data.test)) == ("sine", 11, 3, 4)
     assert (data.train.observed.shape, data.train.values.shape) == ((11, 9, 1), (11, 6, 1))
@@ -157,7 +161,7 @@ def test_no_trajectory_is_in_two_sets():
 
 
 def test_the_test_set_stays_the_same_whatever_is_held_out_for_validation():
-    few, many = (_load(num_validation=n, noise=0.1) for n in (1, 6))
+    few, many = (_load(num_validation=n, num_train=14 - n, noise=0.1) for n in (1, 6))
     np.testing.assert_array_equal(few.test.observed, many.test.observed)
     np.testing.assert_array_equal(few.test.values, many.test.values)
     np.testing.assert_array_equal(few.validation.values[0], many.validation.values[0])
@@ -176,14 +180,61 @@ def test_another_seed_shares_out_the_same_trajectories():
     np.testing.assert_array_equal(one, other)
 
 
-def test_a_split_that_leaves_nothing_for_training_is_refused():
-    with pytest.raises(ValueError, match=r"18 trajectories leave none for training after 4 \+ 14"):
-        _load(num_validation=14)
+def test_facts_describe_the_queries_of_the_training_set_before_normalisation(monkeypatch):
+    """A family whose amplitude grows along the trajectory and from one trajectory to the next."""
+    growing = synthetic.Family(lambda positions, times: ((1 + positions) * times)[..., None])
+    monkeypatch.setitem(synthetic.FAMILIES, "growing", growing)
+    for normalization in ("none", "training"):
+        info = _load("growing", normalization=normalization).info
+        plain = _load("growing")
+        assert info == {"std": pytest.approx(float(plain.train.values.std()), rel=1e-6), "num_points": 15}
+        for other in (plain.train.observed, _all(plain)[:, 9:], plain.validation.values):
+            assert abs(float(other.std()) / info["std"] - 1) > 0.01
 
 
-def test_facts_describe_the_training_data():
-    data = _load()
-    assert data.info == {"std": pytest.approx(float(data.train.values.std()), rel=1e-6), "num_points": 15}
+# --- without the test set -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("square", {}),
+        ("sine", {"irregular": True, "noise": 0.2, "normalization": "training"}),
+        ("stiff", {"num_points": 8, "num_observed": 3, "final_time": 0.2, "num_train": 4, "num_test": 3}),
+    ],
+)
+def test_without_the_test_set_the_others_stay_the_same(name, options):
+    whole, data = (_load(name, with_test=flag, **options) for flag in (True, False))
+    assert data.test is None
+    for part in ("train", "validation"):
+        for field in ("observed_times", "observed", "times", "values"):
+            np.testing.assert_array_equal(getattr(getattr(data, part), field), getattr(getattr(whole, part), field))
+    assert data.info == {fact: value for fact, value in whole.info.items() if fact != "spikes_in_test"}
+
+
+@pytest.mark.parametrize("chunk", [0, 4])
+@pytest.mark.parametrize("phases", synthetic.PHASES)
+def test_no_value_of_a_test_trajectory_is_computed_without_the_test_set(monkeypatch, chunk, phases):
+    asked: list[float] = []
+
+    def values(positions, times):
+        asked.extend(positions[:, 0])
+        return (positions + 0 * times)[..., None]
+
+    monkeypatch.setitem(synthetic.FAMILIES, "constant", synthetic.Family(values, chunk=chunk))
+    _load("constant", phases=phases, with_test=False)
+    computed = np.float32(asked)
+    whole = _load("constant", phases=phases)
+    assert whole.test is not None
+    assert len(computed) == 14
+    assert not np.any(np.isin(computed, whole.test.values))
+    # With a cache, the whole data need the test set only.
+    assert len(asked) == 14 + (4 if chunk else 18)
+
+
+def test_statistics_of_the_whole_need_the_test_set():
+    with pytest.raises(ValueError, match="normalization=whole uses the test set; load it too, or use normalization=tr"):
+        _load(normalization="whole", with_test=False)
 
 
 # --- what can be asked for ----------------------------------------------------------------------------------------
@@ -217,12 +268,13 @@ def test_irregular_trajectories_count_from_their_own_last_observation():
 
 
 def test_irregular_times_are_never_refused():
-    data = synthetic.load_series("sine", irregular=True, seed=107, num_train=60, num_validation=20, num_test=30)
+    sizes = {"num_train": 40, "num_validation": 20, "num_test": 30, "num_points": 200, "num_observed": 100}
+    data = _load(irregular=True, **sizes, seed=107)
     assert np.all(np.diff(data.train.observed_times, axis=1) > 0)
 
 
 def test_noise_is_added_to_observed_values_only(pair):
-    clean, noisy = (_load("pair", num_train=60, noise=noise) for noise in (0.0, 0.3))
+    clean, noisy = (_load("pair", num_train=57, noise=noise) for noise in (0.0, 0.3))
     for part in ("train", "validation", "test"):
         a, b = getattr(clean, part), getattr(noisy, part)
         np.testing.assert_array_equal(a.values, b.values)
@@ -265,8 +317,8 @@ def test_options_of_a_family_reach_it():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match="unknown dataset 'cosine'; known are square, sawtooth, sine, stiff, spiral"):
-        synthetic.load_series("cosine")
+    with pytest.raises(ValueError, match="unknown family 'cosine'; known are square, sawtooth, sine, stiff, spiral"):
+        _load("cosine")
 
 
 @pytest.mark.parametrize(("name", "option", "last"), [("sine", "dekay", "decay"), ("square", "decay", "normalization")])
@@ -325,7 +377,7 @@ def test_the_least_error_is_less_the_more_was_observed():
 
 def test_no_forecast_of_a_fine_family_is_better_than_the_least_error():
     # The mean of what looks the same so far is the best one.
-    data = _load("square", num_train=2000, num_validation=1, num_test=1, num_points=12, num_observed=5)
+    data = _load("square", num_train=1999, num_validation=1, num_test=1, num_points=12, num_observed=5)
     groups: dict[bytes, list[np.ndarray]] = {}
     for observed, values in zip(data.train.observed, data.train.values, strict=True):
         groups.setdefault(observed.tobytes(), []).append(values)
@@ -346,34 +398,37 @@ def test_the_least_error_is_told_only_where_it_is_known(options):
 def test_stiff_trajectories_are_kept_and_found_again(calls, cache_folder):
     told: list[tuple[int, int]] = []
     data = synthetic.load_series("stiff", **STIFF, progress=lambda *p: told.append(p))
-    assert calls == [4, 3]
-    assert told == [(4, 7), (7, 7)]
+    # Two of the test set, and five others in pieces of four.
+    assert calls == [2, 4, 1]
+    assert told == [(2, 2), (4, 5), (5, 5)]
     again = synthetic.load_series("stiff", **STIFF)
-    assert calls == [4, 3]
+    assert calls == [2, 4, 1]
     np.testing.assert_array_equal(_all(again), _all(data))
-    (folder,) = cache_folder.iterdir()
-    assert sorted(path.name for path in folder.iterdir()) == ["000000-0004.npz", "000004-0004.npz"]
+    names = sorted(sorted(path.name for path in folder.iterdir()) for folder in cache_folder.iterdir())
+    assert names == [["000000-0004.npz"], ["000000-0004.npz", "000004-0004.npz"]]
 
 
-def test_another_split_noise_or_normalisation_needs_no_new_trajectories(calls):
+def test_another_noise_or_normalisation_needs_no_new_trajectories(calls):
     synthetic.load_series("stiff", **STIFF)
     calls.clear()
-    changes = {"num_observed": 5, "noise": 0.1, "normalization": "training", "clock": "zero", "seed": 3}
+    changes = {"num_observed": 5, "noise": 0.1, "normalization": "training", "clock": "zero"}
     synthetic.load_series("stiff", **{**STIFF, **changes})
     assert calls == []
 
 
-@pytest.mark.parametrize("change", [{"final_time": 0.3}, {"num_train": 6}, {"phases": "random"}, {"irregular": True}])
+@pytest.mark.parametrize(
+    "change", [{"final_time": 0.3}, {"num_train": 5}, {"phases": "random"}, {"irregular": True}, {"seed": 3}]
+)
 def test_other_trajectories_are_not_mistaken_for_those_on_disk(calls, change):
     synthetic.load_series("stiff", **STIFF)
     calls.clear()
     synthetic.load_series("stiff", **{**STIFF, **change})
-    assert calls[0] == 4
+    assert calls[:2] == [2, 4]
 
 
 def test_drawn_trajectories_of_another_seed_are_not_mistaken_for_those_on_disk(calls):
-    one, other = (synthetic.load_series("stiff", **STIFF, phases="random", seed=seed) for seed in (0, 1))
-    assert calls == [4, 3, 4, 3]
+    one, other = (synthetic.load_series("stiff", **{**STIFF, "seed": seed}, phases="random") for seed in (0, 1))
+    assert calls == [2, 4, 1, 2, 4, 1]
     assert np.abs(np.sort(_all(one)[:, 0, 0]) - np.sort(_all(other)[:, 0, 0])).max() > 1e-2
 
 

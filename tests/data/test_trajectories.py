@@ -26,14 +26,17 @@ def test_split_cuts_into_the_asked_sizes_without_losing_or_sharing_a_trajectory(
 
 def test_test_and_validation_stay_the_same_however_many_are_trained_on():
     few, many = (
-        trajectories.split(_trajectories(num_samples=11).select(slice(n)), num_test=2, num_validation=3) for n in (6, 11)
+        trajectories.split(_trajectories(num_samples=11).select(slice(n)), num_test=2, num_validation=3)
+        for n in (6, 11)
     )
     np.testing.assert_array_equal(few[1].u0, many[1].u0)
     np.testing.assert_array_equal(few[2].u, many[2].u)
 
 
 def test_split_refuses_to_leave_nothing_for_training():
-    with pytest.raises(ValueError, match="5 trajectories leave none for training after num_test=2 and num_validation=3"):
+    with pytest.raises(
+        ValueError, match="5 trajectories leave none for training after num_test=2 and num_validation=3"
+    ):
         trajectories.split(_trajectories(num_samples=5), num_test=2, num_validation=3)
 
 

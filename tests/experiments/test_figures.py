@@ -1,148 +1,233 @@
-"""The figures of the suite are drawn from the runs and rows that are there, and name those that are not."""
+"""Figures are drawn from the rows and runs that are there, and name those that are not."""
 
 import dataclasses
 import json
 
 import numpy as np
 import pytest
-from absl import flags
+from helpers.result_rows import write_row
 
-from ctfno_jax.config import DatasetConfig, ExperimentConfig
-from ctfno_jax.data import fields
+from ctfno_jax.data import problems
 from ctfno_jax.training.checkpoint import CheckpointError
-from experiments import field_run, figures
-from experiments.configs import pde as presets
+from experiments import catalog, figures, reproduce, run_figures
+from experiments.cells import Cell
 
-TIMES = np.asarray([0.25, 0.5, 0.75], np.float32)
-CHANNELS = {"heat": 1, "navier_stokes": 3}
-
-
-def _data(dataset):
-    rng = np.random.default_rng(len(dataset))
-    u = rng.standard_normal((4, 3, 8, CHANNELS[dataset])).astype(np.float32)
-    some = fields.Trajectories(u[:, 0], TIMES, u)
-    return fields.FieldDataset(dataset, some, some, some, {})
+TIMES = [0.25, 0.5, 0.75]
+LOAD = problems.load_dataset
 
 
-@dataclasses.dataclass
-class _Trained:
-    """Stands for a run whose answer is the initial state and half of it, and so on."""
+def left_out(capsys):
+    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out")]
 
-    dataset: str
 
-    @property
-    def config(self):
-        return ExperimentConfig(dataset=DatasetConfig(self.dataset))
+# --- from rows --------------------------------------------------------------------------------------------------------
+
+
+def test_errors_over_time_are_means_over_seeds_of_one_preset(tmp_path, capsys):
+    for seed, errors in enumerate(([1.0, 2.0, 3.0], [3.0, 4.0, 5.0])):
+        cell = Cell("pde", "heat", "ctfno", seed=seed)
+        write_row(tmp_path, cell, rmse_in_deviations_over_time=errors, times=TIMES)
+    write_row(tmp_path, Cell("pde", "heat", "ctfno", "quick"), rmse_in_deviations_over_time=[9.0] * 3, times=TIMES)
+    write_row(tmp_path, Cell("pde", "burgers", "fno_2d"), rmse_in_deviations_over_time=[7.0] * 3, times=TIMES)
+    heat, burgers = figures.error_over_time(tmp_path, "default").axes
+    assert (heat.get_title(), burgers.get_title()) == ("heat", "burgers")
+    (line,) = heat.lines
+    np.testing.assert_allclose(line.get_xdata(), TIMES)
+    np.testing.assert_allclose(line.get_ydata(), [2.0, 3.0, 4.0])
+    missing = left_out(capsys)
+    assert len(missing) == len(catalog.cells("pde", 1)) - 2
+    assert any("python -m experiments.pde --dataset=heat --model=fno_rnn --seed=0" in text for text in missing)
+    assert figures.error_over_time(tmp_path / "nowhere", "default") is None
+
+
+def _bound_row(folder, bound, rule, *, seed=0, preset="paper", mse=0.02, top=1.0):
+    overrides = {"stability_bound": bound} | ({} if rule is None else {"stability_rule": rule})
+    cell = Cell("vibration", "plane_vibration", "ctfno", preset, seed, overrides)
+    singular_values = {"kernels": [top, 0.5], "pointwise": [2 * top, 0.1, 0.0]}
+    write_row(folder, cell, mse=mse, train_mse=mse / 2, certified_lipschitz=50.0, measured_gain=2.0,
+              singular_values=singular_values)  # fmt: skip
+
+
+def test_the_cell_without_a_bound_belongs_to_both_rules(tmp_path, capsys):
+    _bound_row(tmp_path, 1.2, "rows", mse=0.01)
+    _bound_row(tmp_path, 1.2, "rows", seed=1, mse=0.03)
+    _bound_row(tmp_path, 0.3, "rows_and_columns", mse=0.5)
+    _bound_row(tmp_path, None, None, mse=0.07)
+    _bound_row(tmp_path, 1.2, "rows", preset="default", mse=9.0)
+    errors, _ = figures.effect_of_bound(tmp_path).axes
+    by_label = {line.get_label(): line.get_ydata() for line in errors.lines}
+    np.testing.assert_allclose(by_label["test error, rows"], [0.02, 0.07])
+    np.testing.assert_allclose(by_label["training error, rows and columns"], [0.25, 0.035])
+    assert len(left_out(capsys)) == len(catalog.bound_overrides()) - 3
+    assert figures.effect_of_bound(tmp_path / "nowhere") is None
+
+
+def test_singular_values_of_all_seeds_are_drawn_together(tmp_path, capsys):
+    _bound_row(tmp_path, 10.0, "rows", top=4.0)
+    _bound_row(tmp_path, 10.0, "rows", seed=1, top=5.0)
+    _bound_row(tmp_path, 10.0, "rows_and_columns", top=90.0)
+    kernels, maps = figures.singular_values(tmp_path).axes
+    np.testing.assert_array_equal(kernels.lines[0].get_ydata(), [5.0, 4.0, 0.5, 0.5])
+    np.testing.assert_array_equal(maps.lines[0].get_ydata(), [10.0, 8.0, 0.1, 0.1, 0.0, 0.0])
+    assert ["--stability_bound=1.2" in text for text in left_out(capsys)] == [True]
+    assert figures.singular_values(tmp_path / "nowhere") is None
+
+
+def test_data_efficiency_shows_every_seed_at_its_number_of_trajectories(tmp_path, capsys):
+    plain, bounded = (
+        next(o for o in catalog.efficiency_overrides() if (o["num_train"], o["stability_bound"]) == (40, bound))
+        for bound in (None, 1.2)
+    )
+    for seed, rmse in enumerate((0.1, 0.3, 0.2)):
+        write_row(tmp_path, Cell("pde", "heat", "ctfno", "quick", seed, plain), rmse=rmse)
+    write_row(tmp_path, Cell("pde", "heat", "ctfno", "quick", 0, bounded), rmse=0.05)
+    (axis,) = figures.data_efficiency(tmp_path).axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["40"]
+    points = sorted(tuple(line.get_ydata()) for line in axis.lines if line.get_marker() == ".")
+    assert points == [(0.05,), (0.1, 0.3, 0.2)]
+    assert len(left_out(capsys)) == len(catalog.efficiency_overrides()) - 2
+
+
+# --- from runs --------------------------------------------------------------------------------------------------------
+
+FIELD_DATA = {"num_test": 4, "data_seed": 1, "data_file": "", "data_options": {"num_points": 16, "num_times": 3}}
+SERIES_DATA = {
+    "num_train": 6, "num_validation": 2, "num_test": 3, "data_seed": 1, "data_file": "",
+    "data_options": {"num_points": 20, "num_observed": 12, "final_time": 2.0},
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fake:
+    """A predictor that answers one number everywhere."""
+
+    value: float
 
     def __call__(self, u0, times):
-        return u0[:, None] / np.arange(1, len(times) + 1)[:, None, None]
+        shape = u0.shape[1:] if u0.shape[1] == 16 else u0.shape[2:]
+        return np.full((len(u0), len(times), *shape), self.value)
 
 
 @pytest.fixture
-def trained(monkeypatch, tmp_path):
-    """Puts runs of these data sets into a folder."""
+def runs(monkeypatch, tmp_path):
+    """Puts runs of these cells into a folder; the others are missing."""
 
-    def make(*datasets):
-        def load(workdir):
-            dataset = workdir.parent.parent.name
-            assert workdir == tmp_path / "runs" / "pde" / dataset / "ctfno" / "seed0"
-            if dataset not in datasets:
-                raise CheckpointError(f"{workdir} holds no trained run")
-            return _Trained(dataset)
+    def make(found):
+        def load(cell, folder):
+            assert folder == tmp_path
+            key = (cell.dataset, cell.model, cell.variant)
+            return run_figures.Run(*found[key]) if key in found else None
 
-        monkeypatch.setattr(figures, "load_predictor", load)
-        monkeypatch.setattr(field_run, "load", lambda config, *_: _data(config.dataset.dataset))
-        return tmp_path / "runs"
+        monkeypatch.setattr(run_figures, "load", load)
+        return tmp_path
 
     return make
 
 
-def _panels(figure):
-    return np.asarray([axis for axis in figure.axes if axis.images]).reshape(-1, 3)
+def test_a_trajectory_is_that_of_the_test_set(tmp_path):
+    whole = problems.load_dataset("heat", num_train=5, num_validation=2, num_test=4, seed=1, num_points=16, num_times=3)
+    one = run_figures.trajectory("heat", FIELD_DATA, 2)
+    np.testing.assert_allclose(one.u0, whole.test.u0[2:3], atol=1e-6)
+    np.testing.assert_allclose(one.u, whole.test.u[2:3], atol=1e-6)
+    with pytest.raises(ValueError, match="--sample must be below 4, the number of test samples of heat, got 4"):
+        run_figures.trajectory("heat", FIELD_DATA, 4)
 
 
-def test_every_field_of_every_run_is_a_row(trained, capsys):
-    rows = _panels(figures.heatmaps(trained("heat", "navier_stokes"), sample=2))
-    labels = ["heat", *(f"navier_stokes, {name}" for name in ("density", "pressure", "velocity"))]
-    assert [row[0].get_ylabel() for row in rows] == [f"{label}\nt" for label in labels]
-    for row, (dataset, channel) in zip(rows, [("heat", 0), *[("navier_stokes", c) for c in range(3)]], strict=True):
-        test = _data(dataset).test
-        truth = test.u[2, ..., channel]
-        prediction = test.u0[2, :, channel] / np.asarray([[1], [2], [3]])
-        for axis, array in zip(row, (truth, prediction, prediction - truth), strict=True):
-            np.testing.assert_allclose(axis.images[0].get_array(), array, atol=1e-6)
-        left = -1.0 if dataset == "navier_stokes" else 0.0
-        assert row[0].images[0].get_extent() == [left, 1.0, 0.25, 0.75]
-    text = capsys.readouterr().out
-    assert [line for line in text.splitlines() if line.startswith("left out")] == [
-        line for line in text.splitlines() if "burgers" in line or "diffusion_sorption" in line
-    ]
-    assert text.count("left out") == 2
+def test_heatmaps_have_a_row_for_every_run(runs):
+    figure = run_figures.heatmaps(runs({("heat", "ctfno", ""): (_Fake(0.25), FIELD_DATA)}), "default", 2)
+    truth, prediction, error = (axis for axis in figure.axes if axis.images)
+    expected = run_figures.trajectory("heat", FIELD_DATA, 2).u[0, ..., 0]
+    np.testing.assert_array_equal(truth.images[0].get_array(), expected)
+    np.testing.assert_array_equal(prediction.images[0].get_array(), np.full((3, 16), 0.25))
+    np.testing.assert_allclose(error.images[0].get_array(), 0.25 - expected)
+    assert truth.get_ylabel() == "heat\nt"
+    assert run_figures.heatmaps(runs({}), "default", 0) is None
 
 
-@pytest.mark.parametrize("sample", [-1, 4])
-def test_a_sample_that_is_not_there_is_refused(trained, sample):
-    with pytest.raises(ValueError, match=f"--sample must be between 0 and 3 for heat, got {sample}"):
-        figures.heatmaps(trained("heat"), sample)
+def test_trajectories_have_a_row_for_every_data_set_and_a_column_for_every_model(runs):
+    found = {("square", "ctfno", ""): (_Fake(1.0), SERIES_DATA), ("sawtooth", "node", ""): (_Fake(2.0), SERIES_DATA)}
+    figure = run_figures.trajectories(runs(found), "default", 1)
+    square, empty, also_empty, sawtooth = figure.axes
+    assert [len(axis.lines) for axis in figure.axes] == [2, 1, 1, 2]
+    assert [square.get_title(), empty.get_title()] == ["ctfno", "node"]
+    assert [square.get_ylabel(), also_empty.get_ylabel()] == ["square", "sawtooth"]
+    test = run_figures.load_test("sawtooth", SERIES_DATA)
+    np.testing.assert_array_equal(sawtooth.lines[0].get_ydata(), test.values[1, :, 0])
+    np.testing.assert_array_equal(sawtooth.lines[1].get_ydata(), np.full(8, 2.0))
+    with pytest.raises(ValueError, match="--sample must be below 3"):
+        run_figures.trajectories(runs(found), "default", 3)
 
 
-def _write_row(folder, dataset, model, seed, errors, preset="default"):
-    path = folder / "pde" / f"{dataset}-{model}-{preset}-seed{seed}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scores = {} if errors is None else {"rmse_in_deviations_over_time": errors, "times": TIMES.tolist()}
-    path.write_text(json.dumps({"dataset": dataset, "model": model, "preset": preset, "metrics": scores}))
+def test_the_spiral_is_followed_beyond_the_training_times(runs, monkeypatch):
+    """A decaying sine stands for the spiral, whose solver is slow to compile."""
+    monkeypatch.setattr(run_figures, "_FURTHER_STEPS", 5)
+    monkeypatch.setattr(
+        run_figures.problems, "load_dataset", lambda name, **options: LOAD("sine", decay=1.0, **options)
+    )
+    found = {("spiral", "ctfno", ""): (_Fake(0.0), SERIES_DATA), ("spiral", "node", ""): (_Fake(np.nan), SERIES_DATA)}
+    figure, numbers = run_figures.spiral_extrapolation(runs(found), "default", 1)
+    near = run_figures.load_test("spiral", SERIES_DATA)
+    # The forecast is zero, so its error is the size of the values; a solver without any answer has no error.
+    assert numbers["ctfno"]["rmse_within"] == pytest.approx(np.sqrt(np.mean(near.values**2)), rel=1e-3)
+    assert 0 < numbers["ctfno"]["rmse_beyond"] < numbers["ctfno"]["rmse_within"]
+    assert numbers["node"] == {"rmse_within": None, "rmse_beyond": None}
+    assert "NaN" not in json.dumps(numbers)
+    truth = figure.axes[0].lines[0]
+    np.testing.assert_allclose(truth.get_ydata()[:8], near.values[1, :, 0], atol=1e-3)
+    np.testing.assert_allclose(truth.get_xdata(), 0.1 * np.arange(1, 14), atol=1e-5)
+    end = next(line for line in figure.axes[0].lines if line.get_color() == "black")
+    assert end.get_xdata()[0] == pytest.approx(0.8)
 
 
-def test_curves_are_means_over_seeds_and_missing_rows_are_named(tmp_path, capsys):
-    _write_row(tmp_path, "heat", "ctfno", 0, [1.0, 2.0, 3.0])
-    _write_row(tmp_path, "heat", "ctfno", 1, [3.0, 4.0, 9.0])
-    _write_row(tmp_path, "heat", "fno_2d", 0, [5.0, 5.0, 5.0])
-    _write_row(tmp_path, "heat", "deeponet", 0, None)  # a row from before errors over time were kept
-    _write_row(tmp_path, "burgers", "ctfno", 0, [7.0, 8.0, 9.0])
-    _write_row(tmp_path, "burgers", "fno_rnn", 0, [7.0, 8.0, 9.0], preset="quick")
-    figure = figures.error_over_time(tmp_path, "default")
-    heat, burgers = figure.axes
-    assert (heat.get_title(), burgers.get_title()) == ("heat", "burgers")
-    assert [line.get_label() for line in heat.lines] == ["ctfno", "fno_2d"]
-    np.testing.assert_allclose(heat.lines[0].get_ydata(), [2.0, 3.0, 6.0])
-    np.testing.assert_allclose(heat.lines[0].get_xdata(), TIMES)
-    assert [line.get_label() for line in burgers.lines] == ["ctfno"]
-    text = capsys.readouterr().out
-    cells = [m for dataset in presets.PROBLEMS for m in presets.cells(dataset)]
-    drawn = [m for m in cells if m in (*presets.SURROGATES, presets.AT_ONCE)]
-    assert text.count("left out") == len(drawn) - 3
-    assert f"left out: no row of heat with deeponet in {tmp_path / 'pde'}" in text
+class _TwiceTheLast:
+    """A predictor that answers twice the last observation."""
+
+    model, params = None, None
+
+    def __call__(self, observed, times):
+        return np.repeat(2 * observed[:, -1:], len(times), axis=1)
 
 
-@pytest.fixture
-def draw(monkeypatch, tmp_path):
-    """Runs the program with these flags; gives the folder it writes into."""
-
-    def run(figure, runs):
-        values = flags.FlagValues()
-        given = {"figure": figure, "runs": runs, "results_dir": tmp_path, "output_dir": tmp_path / "out"}
-        for name, value in {**given, "preset": "default"}.items():
-            flags.DEFINE_string(name, str(value), "", flag_values=values)
-        flags.DEFINE_integer("sample", 0, "", flag_values=values)
-        flags.DEFINE_float("noise", 0.1, "", flag_values=values)
-        values.mark_as_parsed()
-        monkeypatch.setattr(figures, "FLAGS", values)
-        figures.main()
-        return tmp_path / "out"
-
-    return run
+def test_the_change_by_noise_is_measured_and_stands_beside_the_certified_one(runs, monkeypatch):
+    monkeypatch.setattr(run_figures, "observed_lipschitz", lambda model, params, times: np.asarray([3.0, 5.0]))
+    found = {("sine", "ctfno", "stability_bound=1.0"): (_TwiceTheLast(), SERIES_DATA)}
+    figure, numbers = run_figures.noise(runs(found), "default", 1, 0.5)
+    test = run_figures.load_test("sine", SERIES_DATA)
+    drawn = {line.get_label(): line.get_ydata() for line in figure.axes[0].lines}
+    np.testing.assert_allclose(drawn["forecast without noise"], np.full(8, 2 * test.observed[1, -1, 0]), rtol=1e-6)
+    noise = drawn["observed with noise"] - test.observed[1, :, 0]
+    change = drawn["forecast with noise"] - drawn["forecast without noise"]
+    np.testing.assert_allclose(change, np.full(8, 2 * noise[-1]), rtol=1e-4)
+    (panel,) = numbers.items()
+    assert panel[0] == "sine, M = 1"
+    assert 2 * abs(noise[-1]) / np.linalg.norm(noise) <= panel[1]["largest_change"] * (1 + 1e-4) <= 2 * (1 + 1e-4)
+    assert (panel[1]["certified_change"], panel[1]["noise"]) == (5.0, 0.5)
+    assert panel[1]["rmse_with"] != panel[1]["rmse_without"]
 
 
-def test_all_figures_are_written_for_which_there_are_runs(draw, trained, tmp_path, capsys):
-    _write_row(tmp_path, "heat", "ctfno", 0, [1.0, 2.0, 3.0])
-    output = draw("all", trained("heat"))
-    assert "left out: there is nothing to draw in noise.png" in capsys.readouterr().out
-    assert sorted(path.name for path in output.iterdir()) == ["error_over_time.png", "heatmaps.png"]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in output.iterdir())
+def test_runs_are_looked_for_where_they_are_left_and_wrong_ones_are_named(tmp_path, monkeypatch, capsys):
+    cell = Cell("synthetic", "sine", "ctfno", overrides={"stability_bound": 1.0})
+    folder = reproduce.workdir(cell, tmp_path)
+    assert folder == tmp_path / "synthetic" / "sine" / "ctfno" / "stability_bound=1.0" / "seed0"
+    assert run_figures.load(cell, tmp_path) is None
+    (text,) = left_out(capsys)
+    assert text == f"left out: no run in {folder}; train it with {cell.command} --workdir={folder}"
+
+    def damaged(path):
+        raise CheckpointError(f"{path} is damaged")
+
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(run_figures, "load_predictor", damaged)
+    assert run_figures.load(cell, tmp_path) is None
+    assert left_out(capsys) == [f"left out: {folder} is damaged"]
+    monkeypatch.setattr(run_figures, "load_predictor", lambda path: _Fake(1.0))
+    (folder / "config.json").write_text(json.dumps({"preset": "quick", "data": SERIES_DATA}))
+    assert run_figures.load(cell, tmp_path) is None
+    assert "is a run of preset quick on generated data, not of preset default" in left_out(capsys)[0]
+    (folder / "config.json").write_text(json.dumps({"preset": "default", "data": SERIES_DATA}))
+    assert run_figures.load(cell, tmp_path) == run_figures.Run(_Fake(1.0), SERIES_DATA)
 
 
-@pytest.mark.parametrize("name", ["heatmaps", "error_over_time", "trajectories", "spiral_extrapolation", "noise"])
-def test_nothing_to_draw_is_an_error(draw, trained, tmp_path, name):
-    with pytest.raises(ValueError, match=rf"nothing to draw in {name}\.png: train first"):
-        draw(name, trained())
-    assert not list((tmp_path / "out").iterdir())
+def test_every_figure_of_the_program_is_described_in_its_help():
+    for name in figures.FIGURES:
+        assert f"``{name}``," in figures.__doc__

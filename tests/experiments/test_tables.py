@@ -4,26 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers.result_rows import write_row
 
 from experiments import catalog, linear_forecast, paper_results, table_lines, tables
 from experiments.cells import Cell
 
 ROOT = Path(__file__).parents[2]
-
-
-def write_row(folder, cell, *, num_params=1234567, data=None, drop=(), **scores):
-    """The row of a cell, as a finished run leaves it."""
-    row = {
-        "experiment": cell.experiment, "dataset": cell.dataset, "model": cell.model, "preset": cell.preset,
-        "seed": cell.seed, "overrides": dict(cell.overrides), "num_params": num_params, "steps": 100,
-        "train_seconds": 10.0, "cpu_seconds": 90.0 + 60 * cell.seed,
-        "metrics": {"rmse": 5.2e-4, "nrmse": 2e-3, **scores},
-        "paper": None, "config": {}, "command": cell.command, "commit": None, "versions": {}, "devices": [],
-        "data": data or {},
-    }  # fmt: skip
-    path = cell.row_path(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({name: value for name, value in row.items() if name not in drop}))
 
 
 def parse(block):

@@ -1,28 +1,33 @@
-"""What the timing program compares computes the same function, and its count of operations is right."""
+"""The timed forms compute the same function, operations are counted right, and an epoch is counted in batches."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
-from ctfno_jax.config import ModelConfig
+from ctfno_jax.config import NetworkConfig
+from ctfno_jax.data import series
 from ctfno_jax.models.ctfno import CTFNO
-from experiments import obvious, timing
+from ctfno_jax.models.registry import build_model
+from experiments import catalog, configs, obvious, timing
+
+CTFNO_FIELDS = {"width": 4, "modes": [3], "depth": 1, "heads": 1, "time_width": 4, "time_features": 4}
 
 
-@pytest.mark.parametrize("coordinates", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_the_obvious_network_is_the_same_function(coordinates):
+def test_the_direct_transcription_is_the_same_function():
     model = CTFNO(
-        out_channels=2, width=8, modes=(5,), depth=3, heads=2, time_width=6, time_features=4, time_scale=7.0,
-        coordinates=coordinates,
+        out_channels=2, width=8, modes=(5,), depth=2, heads=2, time_width=6, time_features=4, time_scale=7.0,
+        coordinates=True,
     )  # fmt: skip
     u0 = jax.random.normal(jax.random.key(0), (3, 12, 1))
     times = jnp.asarray([0.3, 0.0, 1.7, 0.9])
-    params = model.init(jax.random.key(1), u0, times)
-    expected = model.apply(params, u0, times)
-    np.testing.assert_allclose(obvious.apply(model, params, u0, times), expected, atol=2e-5)
+    params = jax.jit(model.init)(jax.random.key(1), u0, times)
+    found = jax.jit(lambda *args: obvious.apply(model, *args))(params, u0, times)
+    np.testing.assert_allclose(found, jax.jit(model.apply)(params, u0, times), atol=2e-5)
 
 
 def test_operations_by_hand():
@@ -35,34 +40,87 @@ def test_operations_by_hand():
     assert both == 10 * (2 * transforms + 3 * (mixing + pointwise + head))
 
 
-def test_the_report_shows_ratios_to_ours():
-    seconds = {
-        "ours": {"forward": 0.01, "forward_backward": 0.03},
-        "obvious": {"forward": 0.05, "forward_backward": 0.12},
-    }
-    fraction = {"forward": 0.4, "forward_backward": 0.25}
-    text = timing.report(
-        {"size": [2, 3, 4], "seconds": seconds, "matmul_gflops": 100.0, "fraction_of_matmul": fraction}
-    )
-    assert "obvious        50.0 ms    5.00    120.0 ms    4.00" in text
-    assert "40% forward and 25% forward and backward" in text
+@pytest.fixture
+def seconds(monkeypatch):
+    """Half a second for a training step, a quarter for an evaluation; both are traced, so that they must fit."""
+
+    def best_seconds(fn, *args, repeats, **_):
+        jax.eval_shape(fn, *args)
+        return 0.5 if len(args) == 2 else 0.25
+
+    monkeypatch.setattr(timing, "best_seconds", best_seconds)
 
 
-def test_an_epoch_is_one_step_as_often_as_it_has_batches(monkeypatch):
+def test_an_epoch_is_one_step_as_often_as_it_has_batches(monkeypatch, seconds):
     small = {
-        "ctfno": {"width": 4, "modes": [3], "depth": 1, "heads": 1, "time_width": 4, "time_features": 4},
-        "fno_rnn": {"width": 4, "modes": [3], "depth": 1, "head_width": 4},
-        "fno_2d": {"width": 4, "modes": [3, 2], "depth": 1, "head_width": 4},
+        "ctfno": CTFNO_FIELDS,
+        "fno_rnn": {"width": 4, "modes": [3], "depth": 1, "head_width": 4, "num_times": 50, "time_step": 0.05},
+        "fno_2d": {"width": 4, "modes": [3, 2], "depth": 1, "head_width": 4, "num_times": 50, "final_time": 2.5},
     }
-    original = timing.pde.pde_config
+    original = configs.cell
     monkeypatch.setattr(
-        timing.pde, "pde_config",
-        lambda d, m, p, s: dataclasses.replace(original(d, m, p, s), model=ModelConfig(m, small[m])),
-    )  # fmt: skip
-    monkeypatch.setattr(timing, "best_seconds", lambda fn, *args, repeats, **_: 0.5 if len(args) == 2 else 0.25)
-    row = timing.heat_epoch(1, num_train=60, num_test=40, num_points=8)
-    assert set(row["models"]) == {"ctfno", "fno_rnn", "fno_2d"}
-    for numbers in row["models"].values():
+        configs,
+        "cell",
+        lambda e, d, m, p: dataclasses.replace(original(e, d, m, p), network=NetworkConfig(m, small[m])),
+    )
+    made = timing.heat(1, num_train=60, num_test=40, num_points=8)
+    assert set(made["models"]) == set(small)
+    for numbers in made["models"].values():
         assert (numbers["training"], numbers["inference"]) == (3 * 0.5, 2 * 0.25)
         assert numbers["num_params"] > 0
-    assert (row["size"], row["batch_size"]) == ([60, 50, 8], 20)
+    assert made["size"] == {"num_train": 60, "num_test": 40, "num_times": 50, "num_points": 8}
+
+
+class _Last(nn.Module):
+    """A model without a vector field: the last observation, scaled, at all times."""
+
+    @nn.compact
+    def __call__(self, observed, times):
+        return jnp.repeat(self.param("scale", nn.initializers.ones, ()) * observed[:, -1:], len(times), axis=1)
+
+
+def test_dynamics_are_timed_on_trained_runs_with_the_evaluations_of_their_solvers(monkeypatch, seconds, tmp_path):
+    draw = np.random.default_rng(0).standard_normal
+    some = series.observe(0.5 * np.arange(1, 8), draw((3, 7, 2)).astype(np.float32), 4)
+    data = series.SeriesDataset("spiral", some, some, None, {})
+    monkeypatch.setattr(timing.problems, "load_dataset", lambda name, parts: data)
+    euler = {"solver": "euler", "stepping": "constant", "step_size": 0.5, "max_steps": 16, "width": 3, "depth": 1}
+    models = {
+        "ctfno": _Last(),
+        "node": build_model("series_neural_ode", out_features=2, **euler),
+    }
+    folders = []
+
+    def load(folder):
+        folders.append(folder)
+        model = models[folder.parent.name]
+        params = jax.jit(model.init)(jax.random.key(0), some.observed[:1], some.times[:1])
+        return types.SimpleNamespace(model=model, params=params)
+
+    monkeypatch.setattr(timing, "load_predictor", load)
+    monkeypatch.setattr(catalog, "DE_MODELS", tuple(models))
+    made = timing.dynamics(tmp_path, 1)["models"]
+    assert folders == [tmp_path / "synthetic" / "spiral" / name / "seed0" for name in models]
+    assert (made["ctfno"]["training"], made["ctfno"]["inference"]) == (0.5, 0.25)
+    assert "function_evaluations" not in made["ctfno"]
+    # Three steps of half a unit reach the last query, with one evaluation each.
+    assert made["node"]["function_evaluations"] >= 3
+
+
+def test_notes_give_rates_and_growth():
+    made = {
+        "sizes": [{"size": [2, 3, 4], "matmul_gflops": 100.0,
+                   "fraction_of_matmul": {"forward": 0.4, "forward_backward": 0.25}}],
+        "growth": {"width": [(32, 0.01), (64, 0.03)]},
+    }  # fmt: skip
+    first, second = timing.operator_notes(made).splitlines()
+    assert "2 x 3 x 4: CTFNO runs at 40% forward and 25% forward and backward" in first
+    assert second == "width: 32: 10.0 ms (x 1.0), 64: 30.0 ms (x 3.0)"
+
+
+def test_a_record_says_how_it_was_made():
+    made = timing.record("heat", {"models": {}})
+    assert made["command"] == "python -m experiments.timing --measure=heat"
+    assert made["models"] == {}
+    assert made["devices"] == [f"{d.platform}:{d.device_kind}" for d in jax.local_devices()]
+    assert "jax" in made["versions"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.parameters import random_parameters
 
-from ctfno_jax.models import ctfno_ablations as ablations
+from ctfno_jax.models import ablations
 from ctfno_jax.models.ctfno import num_parameters
 from ctfno_jax.ops import time_features
 

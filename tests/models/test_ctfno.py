@@ -77,24 +77,6 @@ def test_a_bound_holds_for_every_layer_and_time(rule):
             assert max(kernel.sum(-1).max(), pointwise.sum(-1).max()) <= bound * (1 + 1e-5)
 
 
-def test_bfloat16_pointwise_products_change_little():
-    u0 = state(3, 11, 1)
-    exact, rough = model_of(), model_of(pointwise_dtype="bfloat16")
-    variables = init(exact, u0)
-    a, b = (run(model, variables, u0, TIMES) for model in (exact, rough))
-    assert b.dtype == jnp.float32
-    assert 0 < float(jnp.linalg.norm(a - b) / jnp.linalg.norm(a)) < 1e-2
-
-
-@pytest.mark.parametrize("coordinates", [True, False])
-def test_whole_numbers_are_states_like_any_other(coordinates):
-    model = model_of(coordinates=coordinates)
-    u0 = np.random.default_rng(0).integers(-2, 3, (3, 11, 1))
-    variables = init(model, u0.astype(np.float32))
-    expected = run(model, variables, u0.astype(np.float32), TIMES)
-    chex.assert_trees_all_close(run(model, variables, u0.astype(np.int32), TIMES), expected, atol=ATOL, rtol=0)
-
-
 # --- shapes and parameters -------------------------------------------------------------------------------------------
 
 EVERYTHING = dict(lifting="low_pass", head="mlp", kernel="block_diagonal", num_blocks=4)

@@ -116,7 +116,7 @@ def test_functions_of_time_by_hand():
 
 def test_every_coordinate_is_moved_by_some_layer():
     for dimension in (1, 2, 5):
-        kept = np.stack([neural_flow._kept(dimension, index) for index in range(2)])
+        kept = np.stack([neural_flow._kept(np.zeros(dimension, np.float32), index) for index in range(2)])
         assert np.all(kept.min(0) == 0)
         assert np.all(kept.max(0) == (dimension > 1))
 

@@ -85,7 +85,7 @@ def test_forms_for_fields_and_series_have_names_of_their_own():
         ("neural_ode", {"augmented": -1}, "augmented must not be negative, got -1"),
         ("neural_flow", {"kind": "planar"}, "kind must be one of coupling, resnet, got 'planar'"),
         ("neural_laplace", {"num_terms": 0}, "num_terms must be positive and finite, got 0"),
-        ("series_ctfno", {"out_channels": 2}, "model series_ctfno has no field out_channels; it has width, .*grid_points"),
+        ("series_ctfno", {"out_channels": 2}, "has no field out_channels; it has width, .*grid_points"),
         ("series_ctfno", {"operator": 2}, "model series_ctfno has no field operator; it has width"),
         ("series_ctfno", {"width": 10, "heads": 4}, "width=10 must be divisible by heads=4"),
         ("series_neural_ode", {"solver": "euler"}, "use stepping=constant"),
@@ -102,7 +102,7 @@ def test_every_kind_of_model_refuses_fields_when_it_is_built(name, fields, messa
 @pytest.mark.parametrize("modes", [4, 4.0, "4", (4.0,)])
 def test_modes_must_be_a_tuple_of_integers(name, modes):
     needed = {"step_size": 0.1, "num_steps": 4, "rise_time": 0.2} if name == "ctfno_semigroup" else {}
-    with pytest.raises(ValueError, match="^modes must be a tuple with one number per space axis, e.g. .4,., got "):
+    with pytest.raises(ValueError, match=r"^modes must be a tuple with one number per space axis, e\.g\. \(4,\), got "):
         registry.build_model(name, modes=modes, **needed)
 
 

@@ -1,4 +1,4 @@
-"""Pictures of series show what they are given."""
+"""Figures of series show the arrays they are given."""
 
 import numpy as np
 import pytest
@@ -48,9 +48,9 @@ def test_noise_is_drawn_on_what_was_observed(some_series):
     panel = plots.NoisyPanel("p", some_series, noise, some_series.values[0], some_series.values[0] + 1)
     figure = plots.noise_panels([panel, panel, panel])
     drawn = {line.get_label(): line for line in figure.axes[0].lines}
-    np.testing.assert_allclose(drawn["observed"].get_ydata(), some_series.observed[0, :, 0] + 0.5)
+    np.testing.assert_allclose(drawn["observed with noise"].get_ydata(), some_series.observed[0, :, 0] + 0.5)
     np.testing.assert_allclose(
-        drawn["with noise"].get_ydata() - drawn["without noise"].get_ydata(), np.ones(5), rtol=1e-6
+        drawn["forecast with noise"].get_ydata() - drawn["forecast without noise"].get_ydata(), np.ones(5), rtol=1e-6
     )
     assert [axis.get_visible() for axis in figure.axes] == [True, True, True, False]
 

@@ -7,6 +7,8 @@ import pytest
 from ctfno_jax.solvers import burgers, heat, random_fields
 
 TIMES = np.asarray([0.1, 0.25])
+# Steps in the longest interval. Most tests share two samples, two times and 32 or 33 points: compiling takes longest.
+STEPS = 30
 
 
 def _x(num_points: int) -> np.ndarray:
@@ -28,6 +30,7 @@ def _spectrum(u0: np.ndarray) -> np.ndarray:
 
 def _solve(u0: np.ndarray, times: np.ndarray, viscosity: float = 0.02, *, finer: int = 4, **options) -> np.ndarray:
     num_points = np.atleast_2d(u0).shape[1]
+    options = {"max_step": float(np.diff(times, prepend=0.0).max()) / STEPS, **options}
     return burgers.solve(_spectrum(u0), times, num_points, viscosity, internal_points=finer * num_points, **options)
 
 
@@ -41,7 +44,7 @@ def _fields(num_samples: int, num_points: int, seed: int = 0) -> np.ndarray:
 # --- closed forms -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("num_points", "frequency", "viscosity"), [(48, 1, 0.05), (45, 1, 0.2), (64, 2, 0.02)])
+@pytest.mark.parametrize(("num_points", "frequency", "viscosity"), [(48, 1, 0.05), (48, 2, 0.03), (45, 1, 0.2)])
 def test_the_solution_of_cole_and_hopf(num_points, frequency, viscosity):
     x = _x(num_points)
     exact = _cole_hopf(x, np.concatenate([[0.0], TIMES]), viscosity, frequency=frequency)
@@ -90,31 +93,32 @@ def test_small_fields_diffuse_and_advection_is_quadratic():
     u0 = _fields(2, 32) / np.abs(_fields(2, 32)).max()
     departures = []
     for amplitude in (2e-3, 1e-3):
-        u = _solve(amplitude * u0, TIMES, 0.01, max_step=0.01)
+        u = _solve(amplitude * u0, TIMES, 0.01)
         departures.append(np.abs(u - heat.solve(_spectrum(amplitude * u0), TIMES, 32, 0.01)).max())
     assert departures[0] < 2e-2 * 2e-3
     assert departures[0] / departures[1] == pytest.approx(4.0, rel=0.01)
 
 
 def test_a_leading_time_of_zero_gives_back_the_field():
-    u0 = _fields(3, 25)
-    u = _solve(u0, np.asarray([0.0, 0.05]), max_step=0.01)
+    u0 = _fields(2, 33)
+    u = _solve(u0, np.asarray([0.0, 0.05]))
     np.testing.assert_allclose(u[:, 0], u0, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(u[:, 1:], _solve(u0, np.asarray([0.05]), max_step=0.01), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(u[:, 1], _solve(u0, np.asarray([0.05, 0.1]))[:, 0], rtol=0, atol=1e-13)
 
 
 def test_solving_twice_equals_solving_for_the_sum_of_the_times():
-    u0 = _fields(2, 64)
-    direct = _solve(u0, TIMES, finer=2, max_step=2e-3)
-    again = _solve(direct[:, 0], TIMES[1:] - TIMES[0], finer=2, max_step=2e-3)
-    np.testing.assert_allclose(again[:, 0], direct[:, 1], rtol=0, atol=1e-7)
+    # The highest frequency of an even grid would not survive the way through the values at its points.
+    direct = _solve(_fields(2, 33), TIMES)
+    again = _solve(direct[:, 0], np.asarray([0.15, 0.3]))
+    np.testing.assert_allclose(again[:, 0], direct[:, 1], rtol=0, atol=1e-12)
+    assert np.abs(direct[:, 1] - direct[:, 0]).max() > 0.1
 
 
 def test_more_saved_times_do_not_change_the_solution():
     u0 = _fields(2, 32)
-    few = _solve(u0, np.asarray([0.2]), max_step=2e-3)
-    many = _solve(u0, np.asarray([0.013, 0.1, 0.17, 0.2]), max_step=2e-3)
-    np.testing.assert_allclose(many[:, -1], few[:, -1], rtol=0, atol=1e-9)
+    few = _solve(u0, np.asarray([0.1, 0.2]))
+    many = _solve(u0, np.asarray([0.013, 0.1, 0.17, 0.2]))
+    np.testing.assert_allclose(many[:, [1, 3]], few, rtol=0, atol=1e-8)
 
 
 # --- invariants and symmetries ------------------------------------------------------------------------------------
@@ -122,28 +126,28 @@ def test_more_saved_times_do_not_change_the_solution():
 
 @pytest.mark.parametrize("num_points", [32, 33])
 def test_the_mean_stays_and_the_energy_falls(num_points):
-    u0 = _fields(3, num_points) + np.asarray([0.0, 0.4, -1.0])[:, None]
-    u = _solve(u0, TIMES, max_step=5e-3)
+    u0 = _fields(2, num_points) + np.asarray([0.0, -0.7])[:, None]
+    u = _solve(u0, TIMES)
     np.testing.assert_allclose(u.mean(-1), np.repeat(u0.mean(-1)[:, None], 2, axis=1), rtol=0, atol=1e-13)
     energy = np.square(np.concatenate([u0[:, None], u], axis=1)).mean(-1)
     assert np.all(np.diff(energy, axis=1) < 0)
 
 
 def test_an_observer_who_moves_sees_the_same_solution():
-    # While the time passes, the observer of this speed passes 8 of 32 points.
-    u0, speed, time = _fields(2, 32), 1.25, np.asarray([0.2])
-    u = _solve(u0, time, max_step=1e-3)
-    seen = np.roll(_solve(u0 + speed, time, max_step=1e-3), -8, axis=-1) - speed
-    np.testing.assert_allclose(seen, u, rtol=0, atol=1e-7)
+    # The observer of this speed passes 4 of 32 points between two times.
+    u0, speed, times = _fields(2, 32), 1.25, np.asarray([0.1, 0.2])
+    u, moving = _solve(u0, times), _solve(u0 + speed, times)
+    seen = np.stack([np.roll(moving[:, i], -4 * (i + 1), axis=-1) for i in range(2)], axis=1) - speed
+    np.testing.assert_allclose(seen, u, rtol=0, atol=1e-6)
     assert np.abs(u[:, 0] - u0).max() > 0.05
 
 
 @pytest.mark.parametrize("num_points", [32, 33])
 def test_reflected_and_translated_fields_have_reflected_and_translated_solutions(num_points):
     u0, mirror = _fields(2, num_points), -np.arange(num_points) % num_points
-    u = _solve(u0, TIMES, max_step=5e-3)
-    np.testing.assert_allclose(_solve(-u0[:, mirror], TIMES, max_step=5e-3), -u[..., mirror], rtol=0, atol=1e-12)
-    moved = _solve(np.roll(u0, 5, axis=1), TIMES, max_step=5e-3)
+    u = _solve(u0, TIMES)
+    np.testing.assert_allclose(_solve(-u0[:, mirror], TIMES), -u[..., mirror], rtol=0, atol=1e-12)
+    moved = _solve(np.roll(u0, 5, axis=1), TIMES)
     np.testing.assert_allclose(moved, np.roll(u, 5, axis=2), rtol=0, atol=1e-12)
 
 
@@ -156,7 +160,7 @@ def test_frequencies_above_the_dealiasing_limit_are_dropped():
 
 
 def test_precision_is_double_inside_and_untouched_outside():
-    assert _solve(_fields(1, 16), TIMES, max_step=0.05).dtype == np.float64
+    assert _solve(_fields(2, 32), TIMES).dtype == np.float64
     assert jnp.asarray(1.5).dtype == jnp.float32
 
 
@@ -181,5 +185,5 @@ def test_viscosity_and_step_must_be_positive(bad):
 
 
 def test_a_step_that_is_too_long_is_said_to_blow_up():
-    with pytest.raises(ValueError, match=r"blew up; max_step=0\.5 is too long for this field"):
-        _solve(1e4 * _fields(1, 32), np.asarray([2.0, 5.0]), 1e-4, max_step=0.5)
+    with pytest.raises(ValueError, match=r"blew up; max_step=0\.1 is too long for this field"):
+        _solve(1e4 * _fields(2, 32), np.asarray([2.0, 5.0]), 1e-4, max_step=0.1)

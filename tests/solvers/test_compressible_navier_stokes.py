@@ -100,10 +100,10 @@ def test_the_exact_star_state_of_sod_is_the_known_one():
 
 def test_sods_shock_tube_converges_to_the_exact_solution():
     errors = []
-    for num_cells in (50, 100, 200):
+    for num_cells in (25, 50, 100):
         u, exact = _tube(num_cells, (1.0, 1.0, 0.0), (0.125, 0.1, 0.0), 0.2)
         errors.append(np.abs(u - exact).mean(axis=0))
-    assert np.all(errors[-1] < [0.003, 0.003, 0.006])
+    assert np.all(errors[-1] < [0.006, 0.006, 0.012])
     assert np.all(np.diff(errors, axis=0) < 0)
     # Discontinuities allow first order at best, and a contact less.
     assert np.all(np.log2(errors[0] / errors[-1]) / 2 > 0.75)
@@ -174,9 +174,9 @@ def test_a_weak_standing_sound_wave_is_damped_as_the_linear_equations_say(viscou
 # --- invariants ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("viscous_law", cns.VISCOUS_LAWS)
-def test_mass_momentum_and_energy_are_conserved(viscous_law):
-    initial = _fields(3, 33)
+@pytest.mark.parametrize(("viscous_law", "num_samples", "num_cells"), [("kinematic", 3, 33), ("dynamic", 1, 128)])
+def test_mass_momentum_and_energy_are_conserved(viscous_law, num_samples, num_cells):
+    initial = _fields(num_samples, num_cells)
     u = cns.solve(initial, np.asarray([0.01, 0.1]), viscous_law=viscous_law)
     before = _totals(initial)[:, None]
     scale = np.maximum(np.abs(before), 1)  # momentum may be near zero
@@ -221,7 +221,7 @@ def test_samples_of_a_batch_do_not_influence_each_other(monkeypatch):
     together = cns.solve(initial, times)
     alone = np.concatenate([cns.solve(initial[i : i + 1], times) for i in range(3)])
     np.testing.assert_allclose(together, alone, rtol=1e-10, atol=1e-10)
-    monkeypatch.setattr(cns, "_CHUNK", 2)
+    monkeypatch.setattr(cns, "_CHUNK", 1)
     np.testing.assert_allclose(cns.solve(initial, times), together, rtol=1e-10, atol=1e-10)
 
 
@@ -360,10 +360,20 @@ def test_the_period_of_initial_fields_is_that_of_the_first_to_the_last_centre():
     np.testing.assert_allclose(u[~windowed, 0, 2], u[~windowed, -1, 2], rtol=0, atol=1e-13)
 
 
-def test_the_same_seed_gives_the_same_fields_on_a_finer_grid():
-    # Cell centres of 45 cells are every third of 135; the periods differ by the width of a cell.
-    coarse, fine = (cns.sample_initial_fields(np.random.default_rng(3), n) for n in (45, 135))
-    assert np.abs(fine[1::3] - coarse).max() < 0.1 * np.ptp(coarse, axis=0).max()
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_refinement_samples_the_same_fields_on_more_cells(seed):
+    # The centres of 45 cells are every third of those of 135.
+    coarse, fine = (cns.sample_initial_fields(np.random.default_rng(seed), 45, refinement=r) for r in (1, 3))
+    np.testing.assert_allclose(fine[1::3, 2], coarse[:, 2], rtol=0, atol=1e-13)
+    # Density and pressure are scaled to the same minimum and span over whichever centres there are.
+    np.testing.assert_allclose(fine.min(axis=0)[:2], coarse.min(axis=0)[:2], rtol=1e-13)
+    np.testing.assert_allclose(np.ptp(fine, axis=0)[:2], np.ptp(coarse, axis=0)[:2], rtol=1e-13)
+    for channel in range(2):
+        line = np.polynomial.Polynomial.fit(coarse[:, channel], fine[1::3, channel], 1)
+        np.testing.assert_allclose(fine[1::3, channel], line(coarse[:, channel]), rtol=1e-12)
+
+
+def test_the_number_of_draws_does_not_depend_on_the_grid():
     first, second = np.random.default_rng(4), np.random.default_rng(4)
     cns.sample_initial_fields(first, 10), cns.sample_initial_fields(second, 20)
     assert first.uniform() == second.uniform()

@@ -43,7 +43,7 @@ def test_agrees_with_a_stiff_integrator_of_the_same_equations(value, num_points)
 
 
 def test_agrees_from_a_state_that_is_not_constant():
-    num_points, times = 16, np.asarray([3.0, 40.0])
+    num_points, times = 24, np.asarray([3.0, 40.0])
     u0 = 0.5 + 0.4 * np.sin(np.arange(num_points))
     reference = solve_ivp(lambda t, u: _right_hand_side(u), (0, 40.0), u0, "Radau", times, rtol=1e-9, atol=1e-11)
     assert _relative(diffusion_sorption.solve(u0[None], times)[0], reference.y.T) < 1e-6
@@ -95,7 +95,7 @@ def test_runge_kutta_coefficients_satisfy_the_conditions_of_order_four():
 
 
 def test_single_precision_input_is_computed_in_double():
-    u0, times = _constant(0.125, 9), np.asarray([2.0, 64.0])
+    u0, times = _constant(0.125, 12), np.asarray([2.0, 64.0])
     single = diffusion_sorption.solve(u0.astype(np.float32), times.astype(np.float32))
     assert single.dtype == np.float64
     np.testing.assert_array_equal(single, diffusion_sorption.solve(u0, times))
@@ -103,10 +103,10 @@ def test_single_precision_input_is_computed_in_double():
 
 def test_error_of_the_grid_falls_at_first_order():
     times = np.asarray([100.0, 400.0])
-    fine = diffusion_sorption.solve(_constant(0.1, 384), times)
+    fine = diffusion_sorption.solve(_constant(0.1, 192), times)
     errors = []
     for num_points in (12, 24, 48):
-        ratio = 384 // num_points
+        ratio = 192 // num_points
         # A coarse centre lies half-way between two fine ones.
         same_places = (fine[:, :, ratio // 2 - 1 :: ratio] + fine[:, :, ratio // 2 :: ratio]) / 2
         errors.append(_relative(diffusion_sorption.solve(_constant(0.1, num_points), times), same_places))
@@ -140,9 +140,9 @@ def test_an_empty_column_fills_and_a_full_one_drains(family):
     draining = diffusion_sorption.solve(_constant(1.0, 40), np.asarray([0.1, 2.0, 30.0, 500.0]))
     assert np.all(np.diff(draining[0], axis=0) <= 1e-9)
     # Both tend to the one steady state.
-    late = diffusion_sorption.solve(np.asarray([[0.0] * 40, [1.0] * 40]), np.asarray([1e5]))
-    np.testing.assert_allclose(late[0], late[1], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(_right_hand_side(late[0, 0]), 0, atol=1e-7)
+    low, high = (diffusion_sorption.solve(_constant(value, 40), np.asarray([1e5]))[0, 0] for value in (0.0, 1.0))
+    np.testing.assert_allclose(low, high, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(_right_hand_side(low), 0, atol=1e-7)
 
 
 def test_a_sample_does_not_depend_on_its_batch(family):
@@ -151,7 +151,7 @@ def test_a_sample_does_not_depend_on_its_batch(family):
 
 
 def test_saved_times_do_not_matter():
-    u0 = _constant(0.07, 20)
+    u0 = _constant(0.07, 24)
     many = diffusion_sorption.solve(u0, np.asarray([0.0, 3.0, 11.0, 50.0, 90.0]))
     np.testing.assert_array_equal(many[:, 0], u0)
     once = diffusion_sorption.solve(u0, np.asarray([90.0]))

@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 import pytest
 
-from ctfno_jax.data import equations
+from ctfno_jax.data import problems
 from ctfno_jax.solvers import burgers, diffusion_sorption, heat, random_fields, rates, reaction
 from ctfno_jax.solvers import compressible_navier_stokes as navier_stokes
 
@@ -145,13 +145,13 @@ def _smooth_flow(num_points: int, first: float = 0.0) -> np.ndarray:
 @pytest.mark.parametrize(("viscous_law", "other"), [navier_stokes.VISCOUS_LAWS, navier_stokes.VISCOUS_LAWS[::-1]])
 def test_compressible_flow_is_what_its_solutions_do(viscous_law, other):
     """By one-sided differences from the initial state: later ones have kinks where the solver limits slopes."""
-    start, step = _smooth_flow(256, 0.5), 0.004
+    start, step = _smooth_flow(128, 0.5), 0.004
     times = np.asarray([step, 2 * step])
     (u,) = navier_stokes.solve(start[None], times, eta=0.1, zeta=0.05, viscous_law=viscous_law)
     difference = (-3 * start + 4 * u[0] - u[1]) / (2 * step)
     ours, theirs = (rates.navier_stokes(start, eta=0.1, zeta=0.05, viscous_law=law) for law in (viscous_law, other))
     for channel in range(3):
-        assert _relative(difference[:, channel], ours[:, channel]) < 1e-3
+        assert _relative(difference[:, channel], ours[:, channel]) < 4e-3
     assert _relative(difference[:, 2], theirs[:, 2]) > 0.1
 
 
@@ -268,9 +268,10 @@ def test_only_one_combination_of_the_viscosities_counts():
 
 
 def test_every_equation_has_a_rate_with_the_constants_of_its_generator():
-    assert set(rates.RATES) == set(equations.EQUATIONS)
+    fields = {name: entry for name, entry in problems.PROBLEMS.items() if isinstance(entry, problems.FieldProblem)}
+    assert {name: entry.rate for name, entry in fields.items()} == rates.RATES
     for name, rate in rates.RATES.items():
-        known = inspect.signature(equations.EQUATIONS[name].generate).parameters
+        known = inspect.signature(fields[name].generate).parameters
         for constant, parameter in inspect.signature(rate).parameters.items():
             if constant in ("u", "gamma"):  # the ratio of heats is no option of the data
                 continue
@@ -280,9 +281,9 @@ def test_every_equation_has_a_rate_with_the_constants_of_its_generator():
 @pytest.mark.parametrize("name", ["heat", "burgers", "navier_stokes"])
 def test_periods_are_those_of_the_data(name):
     """A wave round the domain, read on a grid of any size, has the slope of a wave of that length."""
-    equation = equations.EQUATIONS[name]
-    x = _grid(64, equation.length)
-    wave, k = np.sin(2 * np.pi * x / equation.length), 2 * np.pi / equation.length
+    length = problems.PROBLEMS[name].length
+    x, k = _grid(64, length), 2 * np.pi / length
+    wave = np.sin(k * x)
     if name == "navier_stokes":
         u = np.stack([2 + wave, np.full(64, 5.0), np.ones(64)], axis=-1)
         found, expected = rates.navier_stokes(u)[:, 0], -k * np.cos(k * x)

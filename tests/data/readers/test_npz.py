@@ -149,7 +149,7 @@ def test_too_few_trajectories(path):
     _refused(path, "holds 9 trajectories; at least 10 are needed")
 
 
-# --- one array ----------------------------------------------------------------------------------------------------------
+# --- one array ------------------------------------------------------------------------------------------------------
 
 
 def test_one_array_comes_back_and_other_files_are_refused(tmp_path):
