@@ -12,7 +12,7 @@ from flax import linen as nn
 from ctfno_jax import results
 from ctfno_jax.config import OptimizerConfig, TrainConfig
 from ctfno_jax.data.trajectories import Trajectories
-from ctfno_jax.models import description, inputs
+from ctfno_jax.models import inputs, registry
 from ctfno_jax.models.composition import Residual, Semigroup
 from ctfno_jax.models.fno import FNORNN
 from ctfno_jax.models.neural_flow import FieldNeuralFlow
@@ -56,7 +56,7 @@ def fit(
       times: query times of the trajectories, ``(time,)`` or ``(batch, time)``, none negative.
       u: solutions, ``(batch, time, *space, out_channels)``.
       steps: number of updates by Adam with a one-cycle schedule.
-      batch_size: trajectories per step; all training trajectories if there are fewer.
+      batch_size: trajectories per step, rounded up to a multiple of the devices; at most those for training.
       times_per_step: random query times per step; 0 for all, None for five or, if there are fewer, all.
       learning_rate: largest rate of the schedule.
       validation: share of the trajectories that select the best state.
@@ -90,7 +90,7 @@ def fit(
         return results.predictor(task, trained)
     identity = {"experiment": "fit", "dataset": "arrays", "model": type(model).__name__, "preset": None, "seed": seed}
     saved = {
-        **identity, "network": description.to_dict(model), "settings": vars(settings), "optimizer": vars(optimizer),
+        **identity, "network": registry.to_dict(model), "settings": vars(settings), "optimizer": vars(optimizer),
         "train": vars(config), "validation": float(validation), "arrays": fingerprint(everything),
     }  # fmt: skip
     with Workdir(workdir, saved, resume=resume) as folder:
@@ -162,7 +162,7 @@ def _whole(name: str, value: Any, least: int) -> int:
 
 
 def _batch_size(wanted: int, num_train: int) -> int:
-    if wanted <= num_train:
-        return wanted
-    # Batches are cut over all devices.
-    return max(1, num_train // len(jax.devices()) * len(jax.devices()))
+    """A multiple of the number of devices, over which batches are cut: at least ``wanted`` if there are as many."""
+    devices = len(jax.devices())
+    largest = max(1, num_train // devices) * devices
+    return min(-(-wanted // devices) * devices, largest)

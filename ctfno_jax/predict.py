@@ -14,7 +14,7 @@ from flax import linen as nn
 from flax.errors import FlaxError
 from jaxtyping import Float
 
-from ctfno_jax.models import description as model_description
+from ctfno_jax.models import registry
 from ctfno_jax.models.inputs import check_times
 from ctfno_jax.tasks import prediction
 from ctfno_jax.training import checkpoint, run
@@ -212,7 +212,7 @@ def load_predictor(workdir: str | Path) -> Predictor:
 
 def _from_checkpoint(best: checkpoint.Checkpoint) -> Predictor:
     description = best.description
-    model = model_description.from_dict(description["model"])
+    model = registry.from_dict(description["model"])
     u0 = jax.ShapeDtypeStruct((1, *description["input_shape"]), jnp.float32)
     like = jax.eval_shape(model.init, jax.random.key(0), u0, jax.ShapeDtypeStruct((1,), jnp.float32))
     params = jax.tree.map(jnp.asarray, run.best_params(best, like))

@@ -1,4 +1,4 @@
-"""What a finished run leaves: its errors, its figures and ``result.json``, which can be made again from its own text."""
+"""Output of a finished run: its errors, its figures, and the row ``result.json``, whose command makes it again."""
 
 import subprocess
 from pathlib import Path

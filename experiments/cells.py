@@ -136,7 +136,9 @@ def run_from_flags(experiment: str) -> None:
     problem = problems.problem(FLAGS.dataset)
     settings = configs.flat_settings(FLAGS.dataset, FLAGS.model, FLAGS.preset)
     auto = (FLAGS.stability_bound or "").lower() == "auto"
-    overrides = program.overrides_from_flags(settings["network"], problem.kind, leave_out="stability_bound" if auto else "")
+    overrides = program.overrides_from_flags(
+        settings["network"], problem.kind, leave_out="stability_bound" if auto else ""
+    )
     if "data_options" in overrides:
         # A preset's options stay unless they are named.
         overrides["data_options"] = {**settings.get("data_options", {}), **overrides["data_options"]}
@@ -184,7 +186,8 @@ def _refuse_rows(data_file: Path | None, auto: bool) -> None:
 
 
 def run_cells(
-    cells: Sequence[Cell], workdirs: Sequence[Path], *, data_file: str = "", resume: bool = False, evaluate: str = "test"
+    cells: Sequence[Cell], workdirs: Sequence[Path], *, data_file: str = "", resume: bool = False,
+    evaluate: str = "test",
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Trains cells that differ in their seeds only, all at once; returns their rows."""
     chosen = [cell.config(data_file) for cell in cells]

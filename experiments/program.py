@@ -1,6 +1,7 @@
 """What the programs share: flags of single settings, help that shows them, and errors as one line."""
 
 import contextlib
+import functools
 import inspect
 import json
 import re
@@ -121,7 +122,8 @@ def define_run_flags() -> None:
     flags.DEFINE_boolean("tensorboard", False, "also write TensorBoard events (needs the tensorboard extra)")
 
 
-def all_settings() -> dict[str, Any]:
+@functools.cache
+def all_settings() -> Mapping[str, Any]:
     """Every setting of any cell with its type; one that has several types is parsed by the cell it is given for."""
     types: dict[str, Any] = {}
     for kind in configs.SETTINGS:
@@ -181,7 +183,7 @@ def training_help() -> str:
         f"network {config.network.network}": dict(config.network.network_fields),
     }
     parts = ["The cell:", _list(_CELL), "", "The run:", _list(_RUN), ""]
-    parts += [f"Settings, as they are for {model} on {dataset}, preset {preset}:"]
+    parts += [f"Settings of {model} on {dataset}, preset {preset}:"]
     for name, values in groups.items():
         parts += [f"  {name}", _settings("--", values)]
     options = {**_data_options(problems.problem(dataset)), **config.data.data_options}

@@ -123,7 +123,9 @@ def run(todo: list[Cell], jobs: int) -> list[tuple[Cell, str]]:
                     if job.process.returncode:
                         failed.append((job.cell, _last_line(job.log)))
                     _say(f"{'failed' if job.process.returncode else 'done'}: {job.progress()}")
-                _show(f"{done}/{len(todo)} cells, about {duration(_seconds_left(waiting, running) / jobs)} left", running)
+                _show(
+                    f"{done}/{len(todo)} cells, about {duration(_seconds_left(waiting, running) / jobs)} left", running
+                )
         except KeyboardInterrupt:
             _say(f"stopping {len(running)} job(s), which save their states; a second signal kills them")
             raise loop.Interrupted(f"stopped after {done} of {len(todo)} cells; the same command continues") from None
@@ -229,7 +231,8 @@ def main() -> None:
         raise ConfigError(f"{len(failed)} of {len(todo)} cells failed: {text}")
 
 
-def _define_flags() -> None:
+def define_flags() -> None:
+    """Flags of this program."""
     flags.DEFINE_enum("table", "pde", (*catalog.TABLES, "all"), "which table")
     flags.DEFINE_integer("jobs", 1, "cells that are trained at once, each on its share of the cores", lower_bound=1)
     flags.DEFINE_integer("num_seeds", 3, "seeds of the cells that have several", lower_bound=1)
@@ -241,5 +244,5 @@ def _define_flags() -> None:
 
 
 if __name__ == "__main__":
-    _define_flags()
+    define_flags()
     program.run(main, __doc__ or "")

@@ -97,6 +97,7 @@ def test_no_difference_grows_more_than_certified_in_bounded_models(name, bound, 
     _assert_above(certify(model, params, TIMES).lipschitz, _growth(model, params, u0))
 
 
+@pytest.mark.slow
 def test_the_certificate_holds_after_training():
     """Thirty steps of Adam towards ``u0 exp(-t)``; gradients do not keep the weights small."""
     u0 = jnp.asarray(np.random.default_rng(0).normal(size=(7, 10, 1)), jnp.float32)

@@ -123,7 +123,8 @@ def test_values_of_another_type_are_refused(kind, value, message):
         ("whole", "3", 3), ("number", "1e-3", 1e-3), ("number", "2", 2.0), ("flag", "true", True),
         ("flag", "False", False), ("flag", "1", True), ("text", "none", "none"), ("maybe", "none", None),
         ("maybe", "None", None), ("maybe", "2.5", 2.5), ("maybe whole", "4", 4), ("axes", "9,4", [9, 4]),
-        ("axes", "9", [9]), ("axes", "[9, 4]", [9, 4]), ("fractions", "0.5", 0.5), ("fractions", "0.5,0.25", [0.5, 0.25]),
+        ("axes", "9", [9]), ("axes", "[9, 4]", [9, 4]), ("fractions", "0.5", 0.5),
+        ("fractions", "0.5,0.25", [0.5, 0.25]),
     ],
 )  # fmt: skip
 def test_texts_of_flags_are_parsed(kind, text, expected):

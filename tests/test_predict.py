@@ -179,8 +179,8 @@ def test_folders_without_a_run_are_refused(tmp_path):
 
 
 def test_a_run_of_another_version_is_refused(workdirs, monkeypatch):
-    known = predict.model_description.from_dict
-    monkeypatch.setattr(predict.model_description, "from_dict", lambda values: known({**values, "frame": "aligned"}))
+    known = predict.registry.from_dict
+    monkeypatch.setattr(predict.registry, "from_dict", lambda values: known({**values, "frame": "aligned"}))
     with pytest.raises(
         CheckpointError, match=r"from another version of the library .*no field frame.*; train it again"
     ):

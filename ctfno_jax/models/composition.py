@@ -159,8 +159,8 @@ def compose(advance: Callable[[Array, Array], Any], u0: Array, times: Array, ste
 def split_times(times: Any, step_size: float, num_steps: int) -> tuple[Any, Any]:
     """Number of whole steps before each time, at most ``num_steps - 1``, and the duration of the last step.
 
-    The last step is at most ``step_size`` long, but for times beyond ``num_steps * step_size``. Times may be an array of
-    NumPy or JAX, and the result is of the same kind.
+    The last step is at most ``step_size`` long, but for times beyond ``num_steps * step_size``. Times may be a
+    NumPy or a JAX array, and the results are of the same kind.
     """
     numpy: Any = np if isinstance(times, np.ndarray) else jnp
     whole = numpy.clip(numpy.ceil(times / step_size) - 1, 0, num_steps - 1)

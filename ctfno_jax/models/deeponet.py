@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
@@ -49,12 +48,6 @@ class DeepONet(nn.Module):
         check_positive(self, ("out_channels", "width", "depth", "num_sensors", "time_scale"))
         if self.time_features < 0 or self.time_features % 2:
             raise ValueError(f"time_features must be 0 or an even positive number, got {self.time_features}")
-
-    @nn.nowrap
-    def answerable(self, times: np.ndarray) -> str | None:
-        """None: any time can be answered."""
-        del times
-        return None
 
     def setup(self) -> None:
         self.check_fields()

@@ -1,4 +1,4 @@
-"""Models by name, from plain values.
+"""Models by name, from plain values, and as JSON values that rebuild them.
 
 A name stands for a chain of classes, the outermost first. Each class but the last holds the next one as ``operator``,
 and the fields of all of them are given side by side.
@@ -51,8 +51,9 @@ MODELS: dict[str, tuple[type[nn.Module], ...]] = {
 
 # Fields of an operator that the module around it fixes.
 _FIXED = {ObservedCTFNO: ("out_channels",)}
-# Every Flax module has the first two; the third is the next class of the chain.
-_NO_HYPER_PARAMETERS = ("parent", "name", "operator")
+# Every Flax module has these; they are not hyper-parameters.
+_FLAX_FIELDS = ("parent", "name")
+_NO_HYPER_PARAMETERS = (*_FLAX_FIELDS, "operator")
 
 
 def model_names() -> tuple[str, ...]:
@@ -98,3 +99,40 @@ def _classes(name: str) -> tuple[type[nn.Module], ...]:
 def _fields(cls: type[nn.Module]) -> dict[str, tuple[Any, Any]]:
     hints = typing.get_type_hints(cls)
     return {f.name: (hints[f.name], f.default) for f in dataclasses.fields(cls) if f.name not in _NO_HYPER_PARAMETERS}
+
+
+# --- models as JSON values, for checkpoints ---------------------------------------------------------------------------
+
+
+def classes() -> dict[str, type[nn.Module]]:
+    """The library's model classes by name."""
+    return {cls.__name__: cls for chain in MODELS.values() for cls in chain}
+
+
+def to_dict(model: nn.Module) -> dict[str, Any]:
+    """Class name and fields, nested for wrappers; ValueError for a class that is not the library's."""
+    if classes().get(type(model).__name__) is not type(model):
+        raise ValueError(
+            f"a {type(model).__name__} cannot be saved: only models of the library can be rebuilt from JSON; "
+            f"they are {', '.join(sorted(classes()))}"
+        )
+    fields = {f.name: getattr(model, f.name) for f in dataclasses.fields(model) if f.name not in _FLAX_FIELDS}
+    values = {name: to_dict(v) if isinstance(v, nn.Module) else v for name, v in fields.items()}
+    return {"class": type(model).__name__, **{n: list(v) if isinstance(v, tuple) else v for n, v in values.items()}}
+
+
+def from_dict(values: dict[str, Any]) -> nn.Module:
+    """The model that :func:`to_dict` described; ValueError for what this version of the library does not know."""
+    fields = dict(values)
+    name = fields.pop("class", None)
+    if name not in classes():
+        raise ValueError(f"unknown model class {name!r}; known are {', '.join(sorted(classes()))}")
+    cls = classes()[name]
+    known = {f.name for f in dataclasses.fields(cls)}
+    unknown = sorted(set(fields) - known)
+    if unknown:
+        raise ValueError(f"{name} has no field {', '.join(unknown)}; the run is from another version of the library")
+    inner = {n: from_dict(v) for n, v in fields.items() if isinstance(v, dict)}
+    model = cls(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()} | inner)
+    interface.check_fields(model)
+    return model

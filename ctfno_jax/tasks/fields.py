@@ -1,6 +1,7 @@
 """Learning a solution operator from trajectories of fields: initial state and query times to the solution."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from ctfno_jax.certify import measured_gain, uncertifiable
 from ctfno_jax.config import ConfigError, ExperimentConfig, at_least, fraction, from_dict
 from ctfno_jax.data import batching, problems
 from ctfno_jax.data.trajectories import FieldDataset, Trajectories
-from ctfno_jax.models import description, interface, registry
+from ctfno_jax.models import interface, registry
 from ctfno_jax.tasks import prediction
 from ctfno_jax.training import losses
 from ctfno_jax.transforms import normalization
@@ -159,7 +160,7 @@ class FieldTask:
         return self._on_validation(params) if split == "validation" else self._on_test(params)
 
     def describe(self) -> dict[str, Any]:
-        return {**self.facts(), "model": description.to_dict(self.model)}
+        return {**self.facts(), "model": registry.to_dict(self.model)}
 
     def facts(self) -> dict[str, Any]:
         """What a predictor knows about its training data, as JSON values."""
@@ -359,20 +360,20 @@ def _check_fit(train: Trajectories, model: nn.Module, settings: FieldSettings) -
 
 def _fit_transform(data: FieldDataset, settings: FieldSettings) -> Transform:
     train, problem = data.train, data.problem
-    transforms: list[Transform] = []
-    u0, u = train.u0, train.u
-    if settings.transform == "odd_extension":
-        assert problem.walls is not None
-        walls = problem.walls
-        extension = OddExtension(walls.left, walls.right, walls.right_slip, num_points=settings.train_grid)
-        transforms.append(extension)
-        u0, u = (np.asarray(a) for a in (extension.encode(u0), extension.encode_solution(u)))
     # Channels that a symmetry in use turns round have mean zero.
     odd = [settings.sign_flips] * len(problem.channels)
     if settings.reflections and not settings.sign_flips and problem.reflection is not None:
         odd = [sign < 0 for sign in problem.reflection]
-    centred = tuple(odd) if any(odd) else None
-    return Chain((*transforms, normalization.fit(u0, u, shared=settings.shared_normalization, centred=centred)))
+    fit = functools.partial(
+        normalization.fit, shared=settings.shared_normalization, centred=tuple(odd) if any(odd) else None
+    )
+    if settings.transform == "none":
+        return fit(train.u0, train.u)
+    assert problem.walls is not None
+    walls = problem.walls
+    extension = OddExtension(walls.left, walls.right, walls.right_slip, num_points=settings.train_grid)
+    u0, u = (np.asarray(a) for a in (extension.encode(train.u0), extension.encode_solution(train.u)))
+    return Chain((extension, fit(u0, u)))
 
 
 def _coarse(trajectories: Trajectories, settings: FieldSettings) -> Trajectories:
@@ -399,7 +400,7 @@ def dataset_of_arrays(
 ) -> FieldDataset:  # fmt: skip
     """A data set of a user's own trajectories, of which nothing is known but their shapes."""
     channels = train.u.shape[-1]
-    names = ("u",) if channels == 1 else tuple(f"u{i}" for i in range(channels))
+    names = ("u",) if channels == 1 else tuple(f"channel_{i}" for i in range(channels))
     problem = problems.FieldProblem(
         name=name, generate=None, channels=names, final_time=float(train.times.max()), num_times=train.num_times,
         periodic=periodic,

@@ -16,12 +16,11 @@ from ctfno_jax.certify import measured_gain, observed_lipschitz, singular_values
 from ctfno_jax.config import ConfigError, ExperimentConfig, at_least, from_dict
 from ctfno_jax.data import batching, problems
 from ctfno_jax.data.series import Series, SeriesDataset
-from ctfno_jax.models import description, interface, registry
+from ctfno_jax.models import interface, registry
 from ctfno_jax.models.latent import ObservedCTFNO
 from ctfno_jax.tasks import prediction
 from ctfno_jax.training import loop, losses
 from ctfno_jax.transforms.normalization import ChannelStatistics, Normalization, channel_statistics
-from ctfno_jax.transforms.protocol import Chain
 from ctfno_jax.types import Key, Params
 
 # Losses that some models implement themselves; see models.interface.
@@ -66,7 +65,7 @@ class SeriesTask:
         check_settings(model, settings)
         _check_fit(data, model, settings)
         self.data, self.model, self.settings, self.components = data, model, settings, tuple(components)
-        self.transform = Chain((_fit_normalization(data),))
+        self.transform = _fit_normalization(data)
         self._evaluate = prediction.Evaluator(model, self.transform)
         self._sampling = batching.Sampling(batch_size=settings.batch_size, times_per_step=settings.times_per_step)
         self.arrays = batching.FieldArrays(
@@ -120,7 +119,7 @@ class SeriesTask:
             method = interface.loss_method(self.model, name)
             keys = (key,) if name == "elbo" else ()
             return self.model.apply(params, batch.u0, batch.times, batch.target, *keys, method=method)
-        values = self.model.apply(params, batch.u0, batch.times)
+        values: Any = self.model.apply(params, batch.u0, batch.times)
         if interface.may_fail(self.model):
             # Where the solver ran out of steps there is nothing to learn from; the validation counts such series.
             values = jnp.where(jnp.isfinite(values), values, batch.target)
@@ -130,7 +129,7 @@ class SeriesTask:
         return self._on_validation(params) if split == "validation" else self._on_test(params)
 
     def describe(self) -> dict[str, Any]:
-        return {**self.facts(), "model": description.to_dict(self.model)}
+        return {**self.facts(), "model": registry.to_dict(self.model)}
 
     def facts(self) -> dict[str, Any]:
         """What a predictor knows about its training data, as JSON values."""

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from absl import logging
 
+
 class CheckpointError(RuntimeError):
     """No usable checkpoint, or one that does not fit."""
 
@@ -141,11 +142,13 @@ class CheckpointStore:
             for unfinished in self._directory.glob("*.orbax-checkpoint-tmp*"):
                 shutil.rmtree(unfinished, ignore_errors=True)
             raise CheckpointError(
-                f"cannot save step {step} in {self._directory} ({_first_line(error)}); earlier checkpoints are kept, from "
-                "which the run can be resumed"
+                f"cannot save step {step} in {self._directory} ({_first_line(error)}); earlier checkpoints are kept, "
+                "from which the run can be resumed"
             ) from error
         if not saved:
-            raise CheckpointError(f"step {step} was not saved in {self._directory}; resume from the earlier checkpoints")
+            raise CheckpointError(
+                f"step {step} was not saved in {self._directory}; resume from the earlier checkpoints"
+            )
 
     def steps(self) -> list[int]:
         """Steps on disk, oldest first."""

@@ -16,7 +16,7 @@ import numpy as np
 from ctfno_jax.config import TrainConfig
 from ctfno_jax.training.sharding import MultiStep
 from ctfno_jax.training.step import TrainState
-from ctfno_jax.training.task import arrays_at_call
+from ctfno_jax.training.task import Buckets
 from ctfno_jax.types import Params
 
 
@@ -106,7 +106,8 @@ def fit(
     with _stop_requests() as stop_requested:
         while done < config.steps:
             start = time.perf_counter()
-            states, losses = multi_step(states, arrays_at_call(arrays, done // config.steps_per_call))
+            data = arrays.at_call(done // config.steps_per_call) if isinstance(arrays, Buckets) else arrays
+            states, losses = multi_step(states, data)
             losses = [np.asarray(some).reshape(-1) for some in jax.block_until_ready(losses)]
             seconds = (time.perf_counter() - start) / len(states)
             for some in losses:
@@ -134,7 +135,7 @@ def fit(
 
 @contextmanager
 def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turns the first SIGINT or SIGTERM into a request; the second raises KeyboardInterrupt. In the main thread only."""
+    """Turns the first SIGINT or SIGTERM into a request; the second raises KeyboardInterrupt. Main thread only."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

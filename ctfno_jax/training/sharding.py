@@ -1,7 +1,7 @@
 """Many steps in one compiled call: one run data-parallel over all devices, or several runs at once on one device.
 
-The batch is sharded over the devices and the state is replicated. ``shard_map`` under ``jit`` (the default) and ``pmap``
-run the same local function.
+The batch is sharded over the devices and the state is replicated. ``shard_map`` under ``jit`` (the default) and
+``pmap`` run the same local function.
 """
 
 from collections.abc import Callable, Sequence

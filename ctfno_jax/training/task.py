@@ -56,8 +56,3 @@ class Buckets:
     def at_call(self, call: int) -> Any:
         """The arrays of the compiled call of that number."""
         return self.arrays[self.order[call % len(self.order)]]
-
-
-def arrays_at_call(arrays: Any, call: int) -> Any:
-    """The arrays that a compiled call reads."""
-    return arrays.at_call(call) if isinstance(arrays, Buckets) else arrays

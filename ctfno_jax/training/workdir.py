@@ -41,14 +41,14 @@ class Workdir:
 
     def __enter__(self) -> "Workdir":
         files.make_directory(self.path)
+        lock = FileLock(self.path / ".lock")
         try:
-            self._lock = FileLock(self.path / ".lock")
-            self._lock.acquire(timeout=0)
+            lock.acquire(timeout=0)
         except Timeout as error:
-            self._lock = None
             raise ConfigError(
                 f"another run is writing in {self.path}; wait for it, or choose another workdir"
             ) from error
+        self._lock = lock
         try:
             self._claim()
         except BaseException:
@@ -111,7 +111,9 @@ class Workdir:
         path = self.path / "metrics.jsonl"
         damaged = files.truncate_json_lines(path, step)
         if damaged:
-            print(f"warning: {path} has {damaged} damaged line(s), which are dropped; the run is not affected", flush=True)
+            print(
+                f"warning: {path} has {damaged} damaged line(s), which are dropped; the run is not affected", flush=True
+            )
 
     def hooks(self, store: checkpoint.CheckpointStore, description: Mapping[str, Any], metric: str) -> list[loop.Hook]:
         """Hooks that write a line of metrics after every call and a checkpoint after every evaluation."""

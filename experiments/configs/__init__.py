@@ -1,8 +1,8 @@
 """Settings of every cell: one flat table per data set, and the config that a cell resolves to.
 
-A table has three dictionaries of cells by model: ``DEFAULT``, tuned for two CPU cores; ``QUICK``, changes to the default
-that prove the pipeline in about a minute; ``PAPER``, the paper's own settings, for a GPU. A setting is a field of
-:mod:`ctfno_jax.config`, of the task's settings or of the network; sizes of the splits come from
+A table has three dictionaries of cells by model: ``DEFAULT``, tuned for two CPU cores; ``QUICK``, changes to the
+default that prove the pipeline in about a minute; ``PAPER``, the paper's own settings, for a GPU. A setting is a field
+of :mod:`ctfno_jax.config`, of the task's settings or of the network; sizes of the splits come from
 :mod:`ctfno_jax.data.problems`.
 """
 
@@ -30,8 +30,8 @@ SECTIONS = {
 }
 
 DATASETS = (
-    "heat", "burgers", "diffusion_sorption", "navier_stokes", "reaction", "square", "sawtooth", "sine", "stiff", "spiral",
-    "plane_vibration",
+    "heat", "burgers", "diffusion_sorption", "navier_stokes", "reaction", "square", "sawtooth", "sine", "stiff",
+    "spiral", "plane_vibration",
 )  # fmt: skip
 
 
@@ -79,8 +79,8 @@ def cell(
 
 
 def from_flat(
-    settings: Mapping[str, Any], experiment: str, dataset: str, model: str, preset: str, seed: int, *, data_file: str = "",
-    problem: problems.Problem | None = None,
+    settings: Mapping[str, Any], experiment: str, dataset: str, model: str, preset: str, seed: int, *,
+    data_file: str = "", problem: problems.Problem | None = None,
 ) -> ExperimentConfig:  # fmt: skip
     """A config from flat settings; an unknown one is an error that lists the known ones."""
     problem = problem or problems.problem(dataset)

@@ -8,7 +8,7 @@ import pytest
 from helpers import small_runs, small_series
 
 from ctfno_jax import metrics
-from ctfno_jax.models import description, registry
+from ctfno_jax.models import registry
 from ctfno_jax.training import run
 
 SMALL = {**dict.fromkeys(small_runs.NETWORKS, small_runs), **dict.fromkeys(small_series.NETWORKS, small_series)}
@@ -35,12 +35,15 @@ def test_two_steps_of_training_change_the_network_and_what_it_predicts_has_the_e
     (trained,) = run.train(task, optimizer=small_runs.OPTIMIZER, config=small_runs.TRAIN, show_progress=False)
     assert trained.step == trained.best_step == 2
     before, after = initial[0], jax.device_get(trained.params)
-    moved = [not np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (before["params"], after["params"])), strict=True)]
+    moved = [
+        not np.array_equal(a, b)
+        for a, b in zip(*map(jax.tree.leaves, (before["params"], after["params"])), strict=True)
+    ]
     assert np.mean(moved) > 0.5
     for a, b in zip(*(jax.tree.leaves(p.get("constants", {})) for p in (before, after)), strict=True):
         np.testing.assert_array_equal(a, b)
     # All that a predictor is rebuilt from is JSON.
-    assert description.from_dict(json.loads(json.dumps(task.describe()))["model"]) == task.model
+    assert registry.from_dict(json.loads(json.dumps(task.describe()))["model"]) == task.model
     some = task.data.validation
     u0, u = (some.u0, some.u) if SMALL[name] is small_runs else (some.observed, some.values)
     found = task.predict(trained.params, u0, some.times)

@@ -38,6 +38,12 @@ def run(model: ctfno.CTFNO, variables, u0, times):
 
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
-def slopes(model: ctfno.CTFNO, variables, u0, times):
-    """Gradient of a loss by parameters and initial state."""
-    return jax.grad(lambda p, u: jnp.mean(jnp.sin(model.apply(p, u, times))), argnums=(0, 1))(variables, u0)
+def run_and_slopes(model: ctfno.CTFNO, variables, u0, times):
+    """The prediction, and the gradient of a loss by parameters and initial state, in one program."""
+
+    def loss(p, u):
+        prediction = model.apply(p, u, times)
+        return jnp.mean(jnp.sin(prediction)), prediction
+
+    slopes, prediction = jax.grad(loss, argnums=(0, 1), has_aux=True)(variables, u0)
+    return prediction, slopes

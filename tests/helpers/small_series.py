@@ -24,7 +24,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "hbnode": RECURRENT,
     "ghbnode": RECURRENT,
 }  # fmt: skip
-SETTINGS = {name: {"loss": "with_steps"} for name in ("recurrent_node", "recurrent_anode", "sonode", "hbnode", "ghbnode")}
+SETTINGS = {
+    name: {"loss": "with_steps"} for name in ("recurrent_node", "recurrent_anode", "sonode", "hbnode", "ghbnode")
+}
 
 
 @functools.cache

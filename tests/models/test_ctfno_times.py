@@ -4,17 +4,16 @@ import chex
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.small_ctfno import ATOL, TIMES, init, model_of, run, slopes, state
+from helpers.small_ctfno import ATOL, TIMES, init, model_of, run, run_and_slopes, state
 
 from ctfno_jax.models import inputs, time_chunks
 
 
-@pytest.mark.parametrize("n", [11, 12])
-def test_every_time_is_predicted_as_if_it_were_asked_for_alone(n):
-    model, u0 = model_of(), state(3, n, 1)
+def test_every_time_is_predicted_as_if_it_were_asked_for_alone():
+    model, u0 = model_of(), state(3, 11, 1)
     variables = init(model, u0)
     together = run(model, variables, u0, TIMES)
-    assert together.shape == (3, 5, n, 2)
+    assert together.shape == (3, 5, 11, 2)
     for i in range(5):
         alone = run(model, variables, u0, TIMES[i : i + 1])
         chex.assert_trees_all_close(alone[:, 0], together[:, i], atol=ATOL, rtol=0)
@@ -52,18 +51,27 @@ def test_samples_do_not_see_each_other():
 
 
 @pytest.mark.parametrize("per_sample", [False, True])
-@pytest.mark.parametrize("time_chunk", [1, 2, 5, 9])
-def test_chunks_change_neither_values_nor_gradients(time_chunk, per_sample):
-    """Five times in chunks of one, of two (the last is filled up), in one chunk, and in a larger one."""
+def test_chunks_change_neither_values_nor_gradients(per_sample):
+    """Five times in chunks of two, of which the last is filled up."""
     u0 = state(3, 11, 1)
     times = np.stack([TIMES, TIMES[::-1], TIMES + 0.1]) if per_sample else TIMES
-    whole, chunked = model_of(), model_of(time_chunk=time_chunk)
+    whole, chunked = model_of(), model_of(time_chunk=2)
     variables = init(whole, u0)
-    expected = run(whole, variables, u0, times)
-    chex.assert_trees_all_close(run(chunked, variables, u0, times), expected, atol=ATOL, rtol=0)
-    chex.assert_trees_all_close(
-        slopes(chunked, variables, u0, times), slopes(whole, variables, u0, times), atol=1e-6, rtol=1e-3
+    (expected, slopes), (result, chunked_slopes) = (
+        run_and_slopes(model, variables, u0, times) for model in (whole, chunked)
     )
+    chex.assert_trees_all_close(result, expected, atol=ATOL, rtol=0)
+    chex.assert_trees_all_close(chunked_slopes, slopes, atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 4, 5, 9])
+@pytest.mark.parametrize("times", [np.arange(5.0), np.arange(15.0).reshape(3, 5)], ids=["shared", "per-sample"])
+def test_a_function_over_chunks_is_the_function_over_all_times(times, chunk):
+    """One space axis before the time axis, the batch behind it."""
+    x = jnp.arange(4.0)[:, None, None]
+    at_times = lambda t: x + 10 * jnp.atleast_2d(t).T  # noqa: E731
+    result = time_chunks.over_chunks(at_times, jnp.asarray(times), chunk, num_space=1)
+    np.testing.assert_array_equal(result, at_times(jnp.asarray(times)))
 
 
 def test_chunks_in_two_dimensions_with_bound_and_padding():

@@ -69,12 +69,6 @@ def test_numbers_of_parameters(model, count):
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(shapes))
 
 
-@pytest.mark.parametrize(("model", "channels", "times"), BOTH)
-def test_the_result_has_the_axes_that_were_promised(model, channels, times):
-    u0 = state(3, 9, channels)
-    assert run(model, init(model, u0), u0, times).shape == (3, 5, 9, model.out_channels)
-
-
 def test_initial_parameters_keep_a_rollout_within_bounds():
     model, u0 = stepping(), state(3, 9, 2)
     u = roll(model, jax.jit(model.init)(jax.random.key(0), u0, np.ones(1, np.float32)), u0, 4)
@@ -189,6 +183,27 @@ def test_a_single_layer_without_activation_is_what_its_formula_says():
     np.testing.assert_allclose(roll(model, variables, u0, 1)[:, 0], expected, rtol=0, atol=ATOL)
 
 
+def test_a_block_of_a_single_layer_is_what_its_formula_says():
+    """State, x and t as channels of one field in space and time, which is transformed in both."""
+    model, u0, instants = block(depth=1), state(3, 9, 2), np.arange(1, 7)
+    variables = init(model, u0)
+    weights = jax.tree.map(lambda x: np.asarray(x, np.float64), variables["params"]["network"])
+    layer, grid = weights["layer_0"], (3, 9, 6)
+    x = np.broadcast_to((np.arange(9) / 9)[None, :, None, None], (*grid, 1))
+    t = np.broadcast_to((instants / 6)[None, None, :, None], (*grid, 1))
+    a = np.concatenate([np.broadcast_to(u0[:, :, None], (*grid, 2)), x, t], axis=-1)
+    v = a @ weights["lifting"]["weight"] + weights["lifting"]["bias"]
+    v_hat, mixed = np.fft.rfft2(v, axes=(1, 2)), np.zeros((3, 9, 4, 7), complex)
+    stored = [0, 1, 2, 3, -4, -3, -2, -1]
+    kernel = layer["kernel_re"] + 1j * layer["kernel_im"]
+    mixed[:, stored, :2] = np.einsum("bkli,klio->bklo", v_hat[:, stored, :2], kernel)
+    v = np.fft.irfft2(mixed, s=(9, 6), axes=(1, 2)) + v @ layer["pointwise"] + layer["bias"]
+    hidden = jax.nn.gelu(v @ weights["hidden_projection"]["weight"] + weights["hidden_projection"]["bias"])
+    expected = np.swapaxes(hidden @ weights["projection"]["weight"] + weights["projection"]["bias"], 1, 2)
+    u = run(model, variables, u0, (BLOCK_STEP * instants).astype(np.float32))
+    np.testing.assert_allclose(u, expected, rtol=0, atol=ATOL * np.abs(expected).max())
+
+
 # --- space and samples ------------------------------------------------------------------------------------------
 
 
@@ -235,7 +250,7 @@ def test_padding_of_time_changes_the_prediction():
     assert float(jnp.abs(change).max()) > 1e-2
 
 
-@pytest.mark.parametrize(("model", "channels", "times"), [BOTH[0], BOTH[1], BOTH[3]])
+@pytest.mark.parametrize(("model", "channels", "times"), [BOTH[1], BOTH[3]])
 def test_every_parameter_has_a_gradient(model, channels, times):
     u0 = state(2, 9, channels)
     variables = init(model, u0)

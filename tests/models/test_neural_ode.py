@@ -25,11 +25,15 @@ def _observed(batch: int = 3, steps: int = 6, inputs: int = 2, seed: int = 0) ->
 
 @functools.cache
 def _jitted(model):
-    return jax.jit(model.apply, static_argnames="count_evaluations")
+    return jax.jit(functools.partial(model.apply, count_evaluations=True))
 
 
-def _ask(model, variables, inputs, times, **options):
-    return jax.tree.map(np.asarray, _jitted(model)(variables, inputs, times, **options))
+def _ask_and_count(model, variables, inputs, times):
+    return jax.tree.map(np.asarray, _jitted(model)(variables, inputs, times))
+
+
+def _ask(model, variables, inputs, times):
+    return _ask_and_count(model, variables, inputs, times)[0]
 
 
 def _random(**fields):
@@ -54,7 +58,13 @@ def _solve(times, integration: Integration, field=_waves):
 
 @pytest.mark.parametrize(
     ("solver", "order", "steps"),
-    [("euler", 1, 64), ("heun", 2, 32), ("tsit5", 5, 8), ("dopri5", 5, 8), ("dopri8", 8, 2)],
+    [
+        ("euler", 1, 64),
+        pytest.param("heun", 2, 32, marks=pytest.mark.slow),
+        ("tsit5", 5, 8),
+        pytest.param("dopri5", 5, 8, marks=pytest.mark.slow),
+        ("dopri8", 8, 2),
+    ],
 )
 def test_half_the_step_divides_the_error_by_two_to_the_order(solver, order, steps):
     with jax.enable_x64(True):
@@ -72,16 +82,13 @@ def test_half_the_step_divides_the_error_by_two_to_the_order(solver, order, step
     assert errors[1] < 0.05
 
 
-@pytest.mark.parametrize("solver", ["heun", "tsit5"])
-def test_adaptive_steps_keep_to_the_tolerance(solver):
-    u, _ = _solve(TIMES, Integration(solver, rtol=1e-5, atol=1e-6))
+def test_adaptive_steps_keep_to_the_tolerance():
+    u, _ = _solve(TIMES, Integration("tsit5", rtol=1e-5, atol=1e-6))
     exact = _observed()[:, :1] * np.exp(np.asarray([0.9, 1.2]) * np.sin(TIMES)[:, None])
     np.testing.assert_allclose(u, exact, rtol=0, atol=2e-4)
 
 
-@pytest.mark.parametrize(
-    ("solver", "stepping"), [("euler", "constant"), ("heun", "constant"), ("tsit5", "constant"), ("tsit5", "adaptive")]
-)
+@pytest.mark.parametrize(("solver", "stepping"), [("heun", "constant"), ("tsit5", "adaptive")])
 def test_evaluations_are_counted_but_for_the_very_first(solver, stepping):
     calls = []
 
@@ -161,6 +168,25 @@ def test_a_linear_field_is_solved_by_the_matrix_exponential():
     np.testing.assert_allclose(u, expected, rtol=0, atol=1e-3)
 
 
+def test_derivatives_by_the_state_and_by_the_matrix_of_a_linear_field():
+    """Of ``exp(t matrix)``: the matrix itself, and a difference quotient along one direction of matrices."""
+    rng = np.random.default_rng(1)
+    matrix, direction, weights = rng.normal(size=(3, 3)), rng.normal(size=(3, 3)), rng.normal(size=2)
+    times, observed = np.asarray([0.7], np.float32), _observed()
+
+    def loss(variables, last):
+        return jnp.sum(LINEAR.apply(variables, last[:, None], times)[:, 0] @ weights)
+
+    slopes = jax.jit(jax.grad(loss, argnums=(0, 1)))(_linear(matrix, np.zeros(3)), jnp.asarray(observed[:, -1]))
+    flow = lambda a: linalg.expm(0.7 * a).T[:2, :2]  # noqa: E731
+    np.testing.assert_allclose(slopes[1], np.tile(flow(matrix) @ weights, (3, 1)), rtol=0, atol=1e-3)
+    # The matrix is in the rows of the last map below that of time, divided by the smallness.
+    by_matrix = np.asarray(slopes[0]["params"]["field"]["weight_1"])[1:].T / _SMALLNESS
+    quotient = (flow(matrix + 1e-4 * direction) - flow(matrix - 1e-4 * direction)) / 2e-4
+    expected = np.sum(observed[:, -1] @ quotient @ weights)
+    np.testing.assert_allclose(np.sum(by_matrix * direction), expected, rtol=0.01)
+
+
 def test_zeros_that_are_appended_make_room_for_a_velocity():
     # x' = v, v' = -x from rest; the second component stands still.
     matrix = np.asarray([[0.0, 0, 1], [0, 0, 0], [-1, 0, 0]])
@@ -187,8 +213,10 @@ def test_a_late_start_is_a_delay_by_the_first_query():
 
 def test_shapes_with_all_axes_different_and_evaluations_for_each_sample():
     model, variables = _random()
-    u, count = _ask(model, variables, _observed(), TIMES, count_evaluations=True)
+    u, count = _ask_and_count(model, variables, _observed(), TIMES)
     assert (u.shape, count.shape) == ((3, 5, 2), (3,))
+    alone = jax.jit(model.apply)(variables, _observed(), TIMES)
+    np.testing.assert_array_equal(alone, u)
     np.testing.assert_array_equal(count, 2 * 13)  # Heun's two, in steps of an eighth up to 1.6
 
 
@@ -225,8 +253,8 @@ def test_only_the_last_observed_values_are_read():
 
 def test_at_time_zero_the_answer_is_the_last_observed_point():
     model, variables = _random()
-    u = _ask(model, variables, _observed(), np.asarray([0.5, 0.0], np.float32))
-    np.testing.assert_array_equal(u[:, 1], _observed()[:, -1])
+    u = _ask(model, variables, _observed(), np.where(TIMES == 1.0, 0.0, TIMES).astype(np.float32))
+    np.testing.assert_array_equal(u[:, 3], _observed()[:, -1])
 
 
 @pytest.mark.slow
@@ -247,13 +275,6 @@ def _slopes(adjoint: str):
     model, variables = _random(**FEW_STEPS, adjoint=adjoint)
     loss = lambda v: jnp.mean(jnp.sin(model.apply(v, _observed(), TIMES)))  # noqa: E731
     return jax.tree.map(np.asarray, jax.jit(jax.grad(loss))(variables))
-
-
-@pytest.mark.slow
-def test_derivatives_are_finite_and_reach_every_parameter():
-    for slope in jax.tree.leaves(_slopes("checkpoints")):
-        assert np.all(np.isfinite(slope))
-        assert np.any(slope != 0)
 
 
 @pytest.mark.slow
@@ -278,14 +299,6 @@ def test_a_derivative_is_a_quotient_of_differences():
         values.append(float(np.mean(np.sin(_ask(model, moved, _observed(), TIMES)))))
     expected = sum(float(np.sum(g * c)) for g, c in zip(*map(jax.tree.leaves, (slopes, change)), strict=True))
     assert (values[1] - values[0]) / 2 == pytest.approx(expected, rel=0.02)
-
-
-@pytest.mark.parametrize(("augmented", "count"), [(0, 17_025), (1, 17_282)])
-def test_numbers_of_parameters_for_series(augmented, count):
-    shapes = jax.eval_shape(
-        ObservedNeuralODE(augmented=augmented).init, jax.random.key(0), jnp.zeros((1, 100, 1)), jnp.ones(1)
-    )
-    assert num_parameters(shapes) == count
 
 
 def test_observations_and_times_that_mean_nothing_are_refused():
@@ -333,26 +346,21 @@ def _field_case(**fields):
 
 def test_a_field_is_one_long_vector():
     model, variables, u0 = _field_case()
-    u = _ask(model, variables, u0, TIMES)
+    times = np.where(TIMES == 1.0, 0.0, TIMES).astype(np.float32)
+    u, count = _ask_and_count(model, variables, u0, times)
     assert u.shape == (3, 5, 2, 4, 2)
+    np.testing.assert_array_equal(u[:, 3], u0)
     vector = ObservedNeuralODE(16, width=4, depth=1, augmented=1, **QUICK)
-    expected = _ask(vector, variables, u0.reshape(3, 1, 16), TIMES)
+    expected, expected_count = _ask_and_count(vector, variables, u0.reshape(3, 1, 16), times)
     np.testing.assert_allclose(u.reshape(3, 5, 16), expected, rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(count, expected_count)
 
 
-def test_fields_at_time_zero_and_evaluations():
-    model, variables, u0 = _field_case()
-    u, count = _ask(model, variables, u0, np.tile(np.asarray([0.0, 0.5], np.float32), (3, 1)), count_evaluations=True)
-    np.testing.assert_array_equal(u[:, 0], u0)
-    np.testing.assert_array_equal(count, 2 * 4)
-
-
-@pytest.mark.parametrize(("augmented", "count"), [(0, 5_249_024), (100, 5_453_924)])
-def test_numbers_of_parameters_for_fields(augmented, count):
-    model = FieldNeuralODE(augmented=augmented)
+def test_number_of_parameters_for_fields():
+    model = FieldNeuralODE(augmented=100)
     u0 = jax.ShapeDtypeStruct((1, 1024, 1), jnp.float32)
     shapes = jax.eval_shape(model.init, jax.random.key(0), u0, jax.ShapeDtypeStruct((3,), jnp.float32))
-    assert num_parameters(shapes) == count
+    assert num_parameters(shapes) == 5_453_924
 
 
 def test_a_field_with_other_channels_than_the_solution_is_refused():

@@ -93,7 +93,7 @@ def test_certificate_and_gain_in_double_precision_agree_with_single():
         u0, times = _inputs(dtype)
         variables = jax.tree.map(lambda x: jnp.asarray(x, dtype), small_ctfno.init(model, u0))
         inner = {"params": variables["params"]["operator"]["operator"]}
-        gain = measured_gain(model.apply, variables, u0[0], times[1:])
+        gain = measured_gain(network.apply, inner, u0[0], times[1:])
         return [certify(model, variables, times).lipschitz, gain, *singular_values(network, inner, times)]
 
     single = numbers(np.float32)

@@ -14,7 +14,7 @@ from ctfno_jax.types import Complex
 # Sums of some hundred float32 numbers of order one.
 ATOL = 2e-5
 
-CASES = [((11,), (4,)), ((12,), (7,)), ((9, 8), (3, 4)), ((8, 7), (4, 4)), ((6, 5, 4), (2, 1, 3))]
+CASES = [((11,), (4,)), ((12,), (7,)), ((8, 7), (4, 4)), ((6, 5, 4), (2, 1, 3))]
 
 
 def _normal(seed, *shape):

@@ -15,6 +15,11 @@ RULES = gershgorin.RULES
 # Rounding of sums of a few numbers and one division.
 SLACK = 1e-5
 
+# Compiled as a whole, which is quicker than one operation after the other.
+normalize = jax.jit(gershgorin.normalize, static_argnums=(1, 2))
+apply_layer = jax.jit(tmf.time_modulated_fourier, static_argnames="modes")
+stabilize = jax.jit(tmf.stabilize, static_argnums=(2, 3))
+
 
 def random_matrix(*shape: int, seed: int = 0, size: float = 1.0) -> Complex:
     rng = np.random.default_rng(seed)
@@ -45,7 +50,7 @@ def assert_feasible(matrix: np.ndarray, bound: float, rule: str) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_result_is_feasible_and_at_the_bound_where_it_was_cut(rule, bound):
     matrix = random_matrix(3, 5, 4, size=2.0)
-    result = as_complex(gershgorin.normalize(matrix, bound, rule))
+    result = as_complex(normalize(matrix, bound, rule))
     assert_feasible(result, bound, rule)
     if rule == "rows":
         expected = np.minimum(np.abs(as_complex(matrix)).sum(-2), bound)
@@ -54,44 +59,44 @@ def test_result_is_feasible_and_at_the_bound_where_it_was_cut(rule, bound):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_normalising_twice_is_normalising_once(rule):
-    once = gershgorin.normalize(random_matrix(3, 5, 4, size=2.0), 0.7, rule)
-    chex.assert_trees_all_close(gershgorin.normalize(once, 0.7, rule), once, rtol=SLACK, atol=1e-7)
+    once = normalize(random_matrix(3, 5, 4, size=2.0), 0.7, rule)
+    chex.assert_trees_all_close(normalize(once, 0.7, rule), once, rtol=SLACK, atol=1e-7)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_matrix_inside_the_bound_is_not_touched(rule):
     matrix = random_matrix(3, 5, 4)
     bound = 1.01 * max(float(np.abs(as_complex(matrix)).sum(axis).max()) for axis in (-1, -2))
-    chex.assert_trees_all_equal(gershgorin.normalize(matrix, bound, rule), matrix)
+    chex.assert_trees_all_equal(normalize(matrix, bound, rule), matrix)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_phases_are_kept(rule):
     matrix = random_matrix(5, 4, size=2.0)
-    before, after = as_complex(matrix), as_complex(gershgorin.normalize(matrix, 0.5, rule))
+    before, after = as_complex(matrix), as_complex(normalize(matrix, 0.5, rule))
     np.testing.assert_allclose(np.angle(after / before), 0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_scaling_matrix_and_bound_together_scales_the_result(rule):
     matrix = random_matrix(5, 4, size=2.0)
-    scaled = gershgorin.normalize(Complex(8 * matrix.re, 8 * matrix.im), 8 * 0.6, rule)
-    expected = jax.tree.map(lambda x: 8 * x, gershgorin.normalize(matrix, 0.6, rule))
+    scaled = normalize(Complex(8 * matrix.re, 8 * matrix.im), 8 * 0.6, rule)
+    expected = jax.tree.map(lambda x: 8 * x, normalize(matrix, 0.6, rule))
     chex.assert_trees_all_close(scaled, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_vmap_equals_loop(rule):
     matrices = random_matrix(3, 5, 4, size=2.0)
-    mapped = jax.vmap(lambda m: gershgorin.normalize(m, 0.8, rule))(matrices)
-    looped = [gershgorin.normalize(Complex(matrices.re[i], matrices.im[i]), 0.8, rule) for i in range(3)]
+    mapped = jax.vmap(lambda m: normalize(m, 0.8, rule))(matrices)
+    looped = [normalize(Complex(matrices.re[i], matrices.im[i]), 0.8, rule) for i in range(3)]
     chex.assert_trees_all_close(mapped, jax.tree.map(lambda *x: jnp.stack(x), *looped), rtol=1e-6)
 
 
 def test_a_row_is_what_one_output_reads():
     """Stored ``(in, out)``: the second output reads 3 + 1 = 4 and is divided by four, the first is left alone."""
     matrix = [[0.5, 3.0], [0.25, 1.0], [0.0, 0.0]]
-    result = gershgorin.normalize(real(matrix), 1.0, "rows")
+    result = normalize(real(matrix), 1.0, "rows")
     np.testing.assert_allclose(np.asarray(result.re), [[0.5, 0.75], [0.25, 0.25], [0.0, 0.0]], rtol=1e-6)
 
 
@@ -103,26 +108,23 @@ def test_rows_do_not_bound_the_two_norm():
     out, bound = 9, 1.5
     matrix = np.zeros((4, out))
     matrix[2] = bound
-    result = np.asarray(gershgorin.normalize(real(matrix), bound, "rows").re)
+    result = np.asarray(normalize(real(matrix), bound, "rows").re)
     np.testing.assert_array_equal(result, matrix.astype(np.float32))
     np.testing.assert_allclose(np.linalg.norm(result, 2), np.sqrt(out) * bound, rtol=1e-6)
-    tamed = np.asarray(gershgorin.normalize(real(matrix), bound, "rows_and_columns").re)
+    tamed = np.asarray(normalize(real(matrix), bound, "rows_and_columns").re)
     assert np.linalg.norm(tamed, 2) <= bound * (1 + SLACK)
 
 
 @pytest.mark.parametrize("shape", [(4, 7), (7, 4), (1, 6), (6, 1), (5, 5)])
-@pytest.mark.parametrize("seed", range(4))
-def test_rows_and_columns_bound_the_two_norm(shape, seed):
+def test_rows_and_columns_bound_the_two_norm(shape):
     bound = 0.9
-    matrices = as_complex(
-        gershgorin.normalize(random_matrix(8, *shape, seed=seed, size=3.0), bound, "rows_and_columns")
-    )
+    matrices = as_complex(normalize(random_matrix(32, *shape, size=3.0), bound, "rows_and_columns"))
     assert np.linalg.norm(matrices, 2, axis=(-2, -1)).max() <= bound * (1 + SLACK)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_both_rules_bound_the_spectral_radius(rule):
-    matrices = as_complex(gershgorin.normalize(random_matrix(16, 5, 5, size=3.0), 0.9, rule))
+    matrices = as_complex(normalize(random_matrix(16, 5, 5, size=3.0), 0.9, rule))
     assert np.abs(np.linalg.eigvals(matrices)).max() <= 0.9 * (1 + SLACK)
 
 
@@ -137,13 +139,14 @@ def test_gradient_equals_finite_differences(rule, bound):
         matrix, weight, direction = (Complex(*map(jnp.asarray, rng.standard_normal((2, 4, 3)))) for _ in range(3))
 
         def loss(m):
-            z = gershgorin.normalize(m, bound, rule)
+            z = normalize(m, bound, rule)
             return jnp.sum(weight.re * z.re + jnp.sin(weight.im * z.im))
 
         step = 1e-6
         plus, minus = (jax.tree.map(lambda x, d, s=sign: x + s * step * d, matrix, direction) for sign in (1.0, -1.0))
-        numeric = (loss(plus) - loss(minus)) / (2 * step)
-        gradient = jax.grad(loss)(matrix)
+        value_and_grad = jax.jit(jax.value_and_grad(loss))
+        numeric = (value_and_grad(plus)[0] - value_and_grad(minus)[0]) / (2 * step)
+        _, gradient = value_and_grad(matrix)
         exact = sum(jnp.sum(g * d) for g, d in zip(gradient, direction, strict=True))
         np.testing.assert_allclose(float(exact), float(numeric), rtol=1e-6, atol=1e-8)
 
@@ -153,10 +156,10 @@ def test_inside_the_bound_the_gradient_is_that_of_the_identity(rule):
     matrix, weight = random_matrix(5, 4), random_matrix(5, 4, seed=1)
 
     def loss(m):
-        z = gershgorin.normalize(m, 100.0, rule)
+        z = normalize(m, 100.0, rule)
         return jnp.sum(weight.re * z.re + weight.im * z.im)
 
-    chex.assert_trees_all_close(jax.grad(loss)(matrix), weight, rtol=1e-6)
+    chex.assert_trees_all_close(jax.jit(jax.grad(loss))(matrix), weight, rtol=1e-6)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -165,7 +168,8 @@ def test_gradients_are_finite_at_zero_entries(zeros, rule):
     keep = np.ones((5, 4), np.float32)
     keep[{"all": (slice(None),), "one_entry": (1, 2), "one_row": (slice(None), 2), "one_column": (1,)}[zeros]] = 0.0
     matrix = jax.tree.map(lambda x: x * keep, random_matrix(5, 4, size=2.0))
-    gradient = jax.grad(lambda m: sum(jnp.sum(part**2 + part) for part in gershgorin.normalize(m, 0.5, rule)))(matrix)
+    loss = lambda m: sum(jnp.sum(part**2 + part) for part in normalize(m, 0.5, rule))  # noqa: E731
+    gradient = jax.jit(jax.grad(loss))(matrix)
     chex.assert_tree_all_finite(gradient)
 
 
@@ -222,7 +226,7 @@ def effective_pointwise(weights: tmf.LayerWeights, factors: tmf.TimeFactors) -> 
     """W(t) as the layer itself applies it: what comes out for each unit vector when the kernel is zero."""
     silent = weights._replace(kernel=jax.tree.map(jnp.zeros_like, weights.kernel))
     probe = jnp.broadcast_to(jnp.eye(IN), (*GRID, IN, IN))
-    return np.asarray(tmf.time_modulated_fourier(probe, silent, at_probes(factors), modes=MODES))[0, 0]
+    return np.asarray(apply_layer(probe, silent, at_probes(factors), modes=MODES))[0, 0]
 
 
 def effective_kernel(weights: tmf.LayerWeights, factors: tmf.TimeFactors, k: tuple[int, int], index) -> np.ndarray:
@@ -231,7 +235,7 @@ def effective_kernel(weights: tmf.LayerWeights, factors: tmf.TimeFactors, k: tup
     x, y = np.meshgrid(*(np.arange(n) / n for n in GRID), indexing="ij")
     cosine = 2 * np.cos(2 * np.pi * (k[0] * x + k[1] * y))
     probe = jnp.asarray(cosine[..., None, None] * np.eye(IN), jnp.float32)
-    answer = tmf.time_modulated_fourier(probe, silent, at_probes(factors), modes=MODES)
+    answer = apply_layer(probe, silent, at_probes(factors), modes=MODES)
     return as_complex(spectral.to_modes(answer, MODES))[index]
 
 
@@ -245,7 +249,7 @@ def at_probes(factors: tmf.TimeFactors) -> tmf.TimeFactors:
 def test_stabilised_layer_applies_feasible_matrices(rule, t):
     weights, factors = layer_at(t)
     bound = 0.7
-    stable = tmf.stabilize(weights, factors, bound, rule)
+    stable = stabilize(weights, factors, bound, rule)
     assert_feasible(effective_pointwise(weights, stable), bound, rule)
     for k, index in (((1, 1), (1, 1)), ((-2, 3), (2, 3)), ((-1, 2), (3, 2))):
         assert_feasible(effective_kernel(weights, stable, k, index), bound, rule)
@@ -256,13 +260,13 @@ def test_stabilised_layer_applies_feasible_matrices(rule, t):
 @pytest.mark.parametrize("rule", RULES)
 def test_stabilised_layer_applies_the_normalised_product(rule):
     weights, factors = layer_at(0.6)
-    stable = tmf.stabilize(weights, factors, 0.7, rule)
+    stable = stabilize(weights, factors, 0.7, rule)
     product = as_complex(weights.kernel) * as_complex(factors.phi)[..., None, :]
     pair = Complex(jnp.asarray(product.real, jnp.float32), jnp.asarray(product.imag, jnp.float32))
-    expected = as_complex(gershgorin.normalize(pair, 0.7, rule))
+    expected = as_complex(normalize(pair, 0.7, rule))
     np.testing.assert_allclose(effective_kernel(weights, stable, (-2, 3), (2, 3)), expected[2, 3], atol=1e-6)
     pointwise = real(factors.scale[:, None] * weights.pointwise)
-    expected = gershgorin.normalize(pointwise, 0.7, rule).re
+    expected = normalize(pointwise, 0.7, rule).re
     np.testing.assert_allclose(effective_pointwise(weights, stable), np.asarray(expected), atol=1e-6)
 
 
@@ -270,8 +274,8 @@ def test_stabilised_layer_applies_the_normalised_product(rule):
 def test_stabilising_inside_the_bound_changes_nothing(rule):
     weights, factors = layer_at(0.0)
     v = jnp.asarray(np.random.default_rng(0).standard_normal((*GRID, IN)), jnp.float32)
-    stable = tmf.stabilize(weights, factors, 1e4, rule)
-    plain, bounded = (tmf.time_modulated_fourier(v, weights, f, modes=MODES) for f in (factors, stable))
+    stable = stabilize(weights, factors, 1e4, rule)
+    plain, bounded = (apply_layer(v, weights, f, modes=MODES) for f in (factors, stable))
     chex.assert_trees_all_close(bounded, plain, atol=1e-6, rtol=0)
 
 
@@ -282,7 +286,7 @@ def test_stabilise_over_many_times_equals_each_alone(rule):
 
     def at(size):
         grown = factors._replace(phi=jax.tree.map(lambda x: size * x, factors.phi), scale=size * factors.scale)
-        return tmf.stabilize(weights, grown, 0.7, rule)
+        return stabilize(weights, grown, 0.7, rule)
 
     looped = jax.tree.map(lambda *x: jnp.stack(x), *(at(s) for s in sizes))
     chex.assert_trees_all_close(jax.vmap(at)(sizes), looped, rtol=1e-5, atol=1e-7)

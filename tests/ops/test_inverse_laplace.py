@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,20 +12,25 @@ from ctfno_jax.types import Complex
 
 TIMES = np.asarray([0.3, 1.0, 2.2, 4.5, 7.0], np.float32)
 
+# Compiled as a whole, which is quicker than one operation after the other.
+query_points = jax.jit(inverse_laplace.query_points, static_argnames=("num_terms", "shift", "tolerance"))
+invert = jax.jit(inverse_laplace.invert, static_argnames=("shift", "tolerance"))
+to_sphere, from_sphere = jax.jit(inverse_laplace.to_sphere), jax.jit(inverse_laplace.from_sphere)
+
 
 def _inverse(transform, times: np.ndarray, num_terms: int, **settings) -> np.ndarray:
     """Of a function of complex numbers, evaluated in double precision."""
-    s = inverse_laplace.query_points(jnp.asarray(times), num_terms, **settings)
+    s = query_points(jnp.asarray(times), num_terms, **settings)
     f = transform(np.asarray(s.re, np.float64) + 1j * np.asarray(s.im, np.float64))
     answer = Complex(jnp.asarray(f.real, jnp.float32), jnp.asarray(f.imag, jnp.float32))
-    return np.asarray(inverse_laplace.invert(answer, jnp.asarray(times), **settings))
+    return np.asarray(invert(answer, jnp.asarray(times), **settings))
 
 
 # --- the transform ------------------------------------------------------------------------------------------------
 
 
 def test_query_points_of_one_time_by_hand():
-    s = inverse_laplace.query_points(jnp.asarray([0.5, 3.0]), 4, shift=0.2, tolerance=1e-3)
+    s = query_points(jnp.asarray([0.5, 3.0]), 4, shift=0.2, tolerance=1e-3)
     assert s.re.shape == s.im.shape == (2, 4)
     np.testing.assert_allclose(s.re[0], 0.2 + math.log(1000) / 2, rtol=1e-6)
     np.testing.assert_allclose(s.im[0], math.pi * np.arange(4), rtol=1e-6)
@@ -33,12 +39,12 @@ def test_query_points_of_one_time_by_hand():
 
 def test_points_of_many_times_are_those_of_each():
     times = jnp.asarray(TIMES[:4].reshape(2, 2))
-    many = inverse_laplace.query_points(times, 3)
-    np.testing.assert_array_equal(many.im[1, 0], inverse_laplace.query_points(times[1, 0], 3).im)
-    np.testing.assert_array_equal(many.re[1, 0], inverse_laplace.query_points(times[1, 0], 3).re)
+    many = query_points(times, 3)
+    np.testing.assert_array_equal(many.im[1, 0], query_points(times[1, 0], 3).im)
+    np.testing.assert_array_equal(many.re[1, 0], query_points(times[1, 0], 3).re)
 
 
-@pytest.mark.parametrize("num_terms", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("num_terms", [1, 4, 7])
 def test_the_sum_is_the_series_with_complex_exponentials(num_terms):
     rng = np.random.default_rng(0)
     f = rng.normal(size=(5, num_terms)) + 1j * rng.normal(size=(5, num_terms))
@@ -47,7 +53,7 @@ def test_the_sum_is_the_series_with_complex_exponentials(num_terms):
     waves = np.exp(1j * k * math.pi * (TIMES / period)[:, None])
     series = (f * waves).real.sum(-1) - f[:, 0].real / 2
     answer = Complex(jnp.asarray(f.real, jnp.float32), jnp.asarray(f.imag, jnp.float32))
-    found = inverse_laplace.invert(answer, jnp.asarray(TIMES), shift=0.1, tolerance=1e-3)
+    found = invert(answer, jnp.asarray(TIMES), shift=0.1, tolerance=1e-3)
     np.testing.assert_allclose(found, np.exp(line * TIMES) / period * series, rtol=1e-4, atol=1e-5)
 
 
@@ -87,7 +93,7 @@ def test_the_inverse_is_linear():
     rng = np.random.default_rng(1)
     a, b = (Complex(*jnp.asarray(rng.normal(size=(2, 5, 7)), jnp.float32)) for _ in range(2))
     both = Complex(2 * a.re - 3 * b.re, 2 * a.im - 3 * b.im)
-    one, other, found = (inverse_laplace.invert(x, jnp.asarray(TIMES)) for x in (a, b, both))
+    one, other, found = (invert(x, jnp.asarray(TIMES)) for x in (a, b, both))
     np.testing.assert_allclose(found, 2 * one - 3 * other, rtol=1e-4, atol=1e-4)
 
 
@@ -106,7 +112,7 @@ def _modulus(s: Complex) -> np.ndarray:
 
 def test_a_number_comes_back_from_the_sphere():
     s = _numbers(0.05, 20.0)
-    back = inverse_laplace.from_sphere(*inverse_laplace.to_sphere(s))
+    back = from_sphere(*to_sphere(s))
     np.testing.assert_allclose((back.re - s.re) / _modulus(s), 0, atol=1e-4)
     np.testing.assert_allclose((back.im - s.im) / _modulus(s), 0, atol=1e-4)
 
@@ -114,14 +120,14 @@ def test_a_number_comes_back_from_the_sphere():
 def test_a_point_of_the_sphere_comes_back_from_the_plane():
     rng = np.random.default_rng(3)
     longitude, latitude = rng.uniform(-3.1, 3.1, 30), rng.uniform(-1.4, 1.4, 30)
-    s = inverse_laplace.from_sphere(jnp.asarray(longitude, jnp.float32), jnp.asarray(latitude, jnp.float32))
-    found = inverse_laplace.to_sphere(s)
+    s = from_sphere(jnp.asarray(longitude, jnp.float32), jnp.asarray(latitude, jnp.float32))
+    found = to_sphere(s)
     np.testing.assert_allclose(found, np.stack([longitude, latitude]), rtol=0, atol=1e-4)
 
 
 def test_places_of_known_numbers():
     re, im = jnp.asarray([1.0, 0.0, -2.0, 0.0]), jnp.asarray([0.0, 1.0, 0.0, 0.0])
-    longitude, latitude = inverse_laplace.to_sphere(Complex(re, im))
+    longitude, latitude = to_sphere(Complex(re, im))
     np.testing.assert_allclose(longitude[:3], [0, np.pi / 2, np.pi], rtol=0, atol=1e-6)
     # One and i lie on the equator, zero at the south pole.
     np.testing.assert_allclose(latitude, [0, 0, np.arcsin(0.6), -np.pi / 2], rtol=0, atol=1e-6)
@@ -130,19 +136,19 @@ def test_places_of_known_numbers():
 def test_the_inverse_of_a_number_is_its_reflection():
     s = _numbers(0.1, 10.0)
     square = s.re**2 + s.im**2
-    longitude, latitude = inverse_laplace.to_sphere(s)
-    other_longitude, other_latitude = inverse_laplace.to_sphere(Complex(s.re / square, -s.im / square))
+    longitude, latitude = to_sphere(s)
+    other_longitude, other_latitude = to_sphere(Complex(s.re / square, -s.im / square))
     np.testing.assert_allclose(other_longitude, -longitude, rtol=0, atol=1e-4)
     np.testing.assert_allclose(other_latitude, -latitude, rtol=0, atol=1e-4)
 
 
 def test_large_numbers_stay_apart_from_each_other_and_from_the_pole():
     radius = jnp.asarray([1e2, 1e3, 1e4, 1e5], jnp.float32)
-    _, latitude = inverse_laplace.to_sphere(Complex(0.6 * radius, 0.8 * radius))
+    _, latitude = to_sphere(Complex(0.6 * radius, 0.8 * radius))
     np.testing.assert_allclose(np.pi / 2 - np.asarray(latitude, np.float64), 2 / radius, rtol=0.02)
 
 
 def test_small_numbers_come_back_too():
     s = _numbers(1e-4, 1e-2)
-    back = inverse_laplace.from_sphere(*inverse_laplace.to_sphere(s))
+    back = from_sphere(*to_sphere(s))
     np.testing.assert_allclose(_modulus(back), _modulus(s), rtol=0.02)

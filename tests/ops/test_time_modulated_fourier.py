@@ -14,7 +14,7 @@ from ctfno_jax.types import Complex
 
 METHODS = ("fft", "matmul")
 
-layer = jax.jit(tmf.time_modulated_fourier, static_argnames=("modes", "method", "pointwise_dtype"))
+layer = jax.jit(tmf.time_modulated_fourier, static_argnames=("modes", "method"))
 lifted_layer = jax.jit(tmf.lifted_time_modulated_fourier, static_argnames=("modes", "method"))
 
 
@@ -78,19 +78,19 @@ def heat_solution(grid: tuple[int, ...], t: float, nu: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("t", [0.0, 0.37, 5.0])
-@pytest.mark.parametrize("grid", [(9,), (12,), (7, 8), (8, 9), (5, 6, 7), (6, 5, 8)], ids=str)
-def test_with_the_heat_kernel_the_layer_is_the_heat_solver(grid, t, method):
+@pytest.mark.parametrize("grid", [(9,), (12,), (7, 8), (6, 5, 7)], ids=str)
+def test_with_the_heat_kernel_the_layer_is_the_heat_solver(grid, method):
     """phi = exp(-nu |2 pi xi|^2 t); R embeds the two channels into three in the same way at every frequency."""
     nu, modes = 0.01, HEAT_MODES[len(grid)]
     embedding = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, -2.0]])
     ks = spectral.modes_shape(modes)
     kernel = jnp.broadcast_to(jnp.asarray(embedding, jnp.float32), (*ks, 2, 3))
     weights = tmf.LayerWeights(Complex(kernel, jnp.zeros_like(kernel)), jnp.zeros((2, 3)))
-    phi = jnp.asarray(np.exp(-nu * squared_wave_numbers(modes) * t)[..., None] * np.ones(3), jnp.float32)
-    factors = tmf.TimeFactors(Complex(phi, jnp.zeros_like(phi)), None, jnp.ones(2), None, jnp.zeros(3))
-    u = layer(jnp.asarray(heat_solution(grid, 0.0, nu), jnp.float32), weights, factors, modes=modes, method=method)
-    np.testing.assert_allclose(np.asarray(u), heat_solution(grid, t, nu) @ embedding, atol=1e-5, rtol=0)
+    for t in (0.0, 0.37, 5.0):
+        phi = jnp.asarray(np.exp(-nu * squared_wave_numbers(modes) * t)[..., None] * np.ones(3), jnp.float32)
+        factors = tmf.TimeFactors(Complex(phi, jnp.zeros_like(phi)), None, jnp.ones(2), None, jnp.zeros(3))
+        u = layer(jnp.asarray(heat_solution(grid, 0.0, nu), jnp.float32), weights, factors, modes=modes, method=method)
+        np.testing.assert_allclose(np.asarray(u), heat_solution(grid, t, nu) @ embedding, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -168,10 +168,9 @@ def test_without_shift_the_layer_is_linear(method):
 # --- equal ways -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize(
-    ("grid", "modes"),
-    [((9,), (5,)), ((10,), (6,)), ((7, 8), (3, 5)), ((8, 5), (2, 3)), ((4, 5, 6), (2, 1, 3))],
+    ("grid", "modes", "columns"),
+    [((9,), (5,), False), ((10,), (6,), True), ((7, 8), (3, 5), True), ((4, 5, 6), (2, 1, 3), False)],
     ids=str,
 )
 def test_fft_and_matmul_terms_agree(grid, modes, columns):
@@ -252,8 +251,9 @@ def test_broadcast_over_times_equals_a_loop_and_a_vmap(full, method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("rows", [False, True])
-@pytest.mark.parametrize(("lead", "field_lead"), [((), ()), ((3, 1), (1, 4))], ids=["one-time", "many-times"])
+@pytest.mark.parametrize(
+    ("lead", "field_lead", "rows"), [((), (), True), ((3, 1), (1, 4), False)], ids=["one-time", "many-times"]
+)
 def test_folded_lifting_equals_lifting_first(lead, field_lead, rows, method):
     grid, modes = (8, 7), (3, 2)
     weights, factors = random_layer(modes, 5, 6, lead=lead, rows=rows)
@@ -308,24 +308,3 @@ def test_block_diagonal_kernel_by_hand(num_blocks, block):
         part = slice(b * block, (b + 1) * block)
         expected[:, :, part, part] += as_complex(blocks)[:, :, b]
     np.testing.assert_allclose(as_complex(tmf.block_diagonal_kernel(blocks, channel_map)), expected, atol=1e-6, rtol=0)
-
-
-# --- lower precision --------------------------------------------------------------------------------------------
-
-
-def test_bfloat16_products_change_the_result_a_little():
-    weights, factors = random_layer((3, 2), 6, 5)
-    v = draw(7, 8, 6)
-    exact = layer(v, weights, factors, modes=(3, 2))
-    rough = layer(v, weights, factors, modes=(3, 2), pointwise_dtype=jnp.bfloat16)
-    assert rough.dtype == jnp.float32
-    error = float(jnp.linalg.norm(rough - exact) / jnp.linalg.norm(exact))
-    assert 0 < error < 1e-2
-
-
-def test_bfloat16_leaves_the_fourier_term_alone():
-    weights, factors = random_layer((3, 2), 6, 5)
-    weights = weights._replace(pointwise=jnp.zeros((6, 5)))
-    v = draw(7, 8, 6)
-    exact = layer(v, weights, factors, modes=(3, 2))
-    chex.assert_trees_all_equal(layer(v, weights, factors, modes=(3, 2), pointwise_dtype=jnp.bfloat16), exact)

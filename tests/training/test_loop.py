@@ -113,7 +113,9 @@ def test_a_finished_state_is_returned_as_it_is():
 
 def test_a_loss_that_is_not_finite_stops_the_run_before_any_hook_sees_it():
     recorder = Recorder(3, bad_step=8)
-    with pytest.raises(loop.TrainingDiverged, match=r"the loss became nan at step 8; earlier checkpoints are kept; try a"):
+    with pytest.raises(
+        loop.TrainingDiverged, match=r"the loss became nan at step 8; earlier checkpoints are kept; try a"
+    ):
         recorder.fit(12, 3)
     assert [r.step for r in recorder.reports] == [3, 6]
     assert recorder.evaluated == [3, 6]
@@ -138,7 +140,10 @@ def test_time_left_is_the_remaining_steps_over_the_speed():
 def test_a_signal_stops_the_run_after_the_call_with_a_last_report(number):
     recorder, before = Recorder(2), signal.getsignal(number)
     made = recorder.one
-    recorder.one = lambda state, data: (os.kill(os.getpid(), number) if int(state.step) == 4 else None, made(state, data))[1]
+    recorder.one = lambda state, data: (
+        os.kill(os.getpid(), number) if int(state.step) == 4 else None,
+        made(state, data),
+    )[1]
     with pytest.raises(loop.Interrupted, match="stopped at step 6 of 12"):
         recorder.fit(12, 4)
     assert [(r.step, r.stopping) for r in recorder.reports] == [(2, False), (4, False), (6, True)]

@@ -221,7 +221,9 @@ def _stop_after(patch, step, number=signal.SIGTERM):
 
 
 @pytest.mark.parametrize(("step", "saved"), [(2, 4), (4, 6)])
-def test_a_run_that_was_stopped_ends_bitwise_as_if_it_had_not_been(finished, tmp_path, monkeypatch, capsys, step, saved):
+def test_a_run_that_was_stopped_ends_bitwise_as_if_it_had_not_been(
+    finished, tmp_path, monkeypatch, capsys, step, saved
+):
     path = tmp_path / "run"
     with monkeypatch.context() as patch:
         _stop_after(patch, step)
@@ -276,9 +278,12 @@ def test_a_run_without_a_folder_says_that_nothing_was_saved(monkeypatch):
 
 def test_runs_at_different_steps_are_not_resumed_together(finished, tmp_path):
     shutil.copytree(finished[0], tmp_path / "a")
-    with Workdir(tmp_path / "a", CONFIG, resume=True) as a, Workdir(tmp_path / "b", CONFIG, resume=True) as b:
-        with pytest.raises(ConfigError, match="the runs stand at different steps; resume each of them alone, with one se"):
-            run.train(LinearTask(), optimizer=OPTIMIZER, config=TRAIN, seeds=(0, 1), workdirs=[a, b])
+    with (
+        Workdir(tmp_path / "a", CONFIG, resume=True) as a,
+        Workdir(tmp_path / "b", CONFIG, resume=True) as b,
+        pytest.raises(ConfigError, match="the runs stand at different steps; resume each of them alone, with one seed"),
+    ):
+        run.train(LinearTask(), optimizer=OPTIMIZER, config=TRAIN, seeds=(0, 1), workdirs=[a, b])
     assert not (tmp_path / "b").exists()
 
 
@@ -338,7 +343,9 @@ def test_if_all_checkpoints_are_damaged_the_run_is_not_started_anew(finished, tm
     shutil.copytree(finished[0], tmp_path / "run")
     for folder in (tmp_path / "run" / "checkpoints").iterdir():
         _flip_a_byte(folder / "state")
-    with pytest.raises(checkpoint.CheckpointError, match=r"no intact checkpoint in .*checkpoints: .*another workdir") as e:
+    with pytest.raises(
+        checkpoint.CheckpointError, match=r"no intact checkpoint in .*checkpoints: .*another workdir"
+    ) as e:
         _train(path=tmp_path / "run", resume=True)
     assert "\n" not in str(e.value)
 
@@ -364,7 +371,9 @@ def test_sigterm_saves_the_run_and_a_second_start_ends_the_same(finished, tmp_pa
     assert process.returncode == 130
     lines = [line for line in errors.splitlines() if line]
     assert lines[0] == "stopping after the current steps; a second signal stops without saving"
-    assert re.fullmatch(rf"stopped at step (2|4|6|8|10) of 12; saved in {path}; continue with resume \(--resume\)", lines[1])
+    assert re.fullmatch(
+        rf"stopped at step (2|4|6|8|10) of 12; saved in {path}; continue with resume \(--resume\)", lines[1]
+    )
     assert len(lines) == 2
     process = _program(f"workdir={path}", "resume")
     output, errors = process.communicate(timeout=120)

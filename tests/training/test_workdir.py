@@ -57,13 +57,17 @@ def test_what_was_written_stays_without_the_lock(tmp_path):
 
 def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_open(tmp_path):
     with Workdir(tmp_path / "run", CONFIG):
-        with pytest.raises(ConfigError, match=r"another run is writing in .*run; wait for it, or choose another workdir"):
+        with pytest.raises(
+            ConfigError, match=r"another run is writing in .*run; wait for it, or choose another workdir"
+        ):
             _open(tmp_path / "run")
         code = (
             "from ctfno_jax.training.workdir import Workdir\n"
             f"with Workdir({str(tmp_path / 'run')!r}, {CONFIG!r}): print('open')"
         )
-        done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True
+        )
         assert done.returncode == 1
         assert "another run is writing in" in done.stderr
         assert (tmp_path / "run").is_dir()

@@ -9,7 +9,7 @@ Only the requested samples, instants and channels are read: the files have 4 to 
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -206,12 +206,12 @@ def _dataset(file: Any, path: Path, name: str, num_axes: int) -> Any:
     """A floating-point array of the file, not read yet."""
     group = file
     for part in name.split("/"):
-        if not hasattr(group, "keys") or part not in group:
-            present = _shortened(group) if hasattr(group, "keys") else "none"
+        if not isinstance(group, Mapping) or part not in group:
+            present = _shortened(group) if isinstance(group, Mapping) else "none"
             raise ValueError(f"{path}: {name} is missing; the keys beside {part} are {present}")
         group = group[part]
-    if not hasattr(group, "shape") or group.ndim != num_axes or not np.issubdtype(group.dtype, np.floating):
-        found = f"shape {group.shape} of {group.dtype}" if hasattr(group, "shape") else "a group"
+    if isinstance(group, Mapping) or group.ndim != num_axes or not np.issubdtype(group.dtype, np.floating):
+        found = "a group" if isinstance(group, Mapping) else f"shape {group.shape} of {group.dtype}"
         raise ValueError(f"{path}: {name} must be an array of floats with {num_axes} axes, got {found}")
     return group
 
