@@ -50,7 +50,7 @@ MODELS: dict[str, tuple[type[nn.Module], ...]] = {
 }
 
 # Fields of an operator that the module around it fixes.
-_FIXED = {ObservedCTFNO: ("out_channels",)}
+_FIXED: dict[type[nn.Module], tuple[str, ...]] = {ObservedCTFNO: ("out_channels",)}
 # Every Flax module has these; they are not hyper-parameters.
 _FLAX_FIELDS = ("parent", "name")
 _NO_HYPER_PARAMETERS = (*_FLAX_FIELDS, "operator")

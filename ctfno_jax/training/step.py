@@ -46,6 +46,8 @@ def create_state(
     params: Params, optimizer: optax.GradientTransformation, key: Key, *, average_decay: float = 0.0
 ) -> TrainState:
     """State before the first step."""
+    # Without weak types, which an update drops: the second call would compile the step once more.
+    params = jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), params)
     # Copies: donated buffers must not be shared between two leaves, or with the caller's key.
     average = jax.tree.map(jnp.copy, params) if average_decay else None
     key_data = jnp.copy(jax.random.key_data(key))

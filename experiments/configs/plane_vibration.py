@@ -15,7 +15,7 @@ CTFNO = {
 }  # fmt: skip
 TRAINING = {"learning_rate": 1e-2, "batch_size": 64, "times_per_step": 0, "eval_every": 200, "keep_checkpoints": 1}
 # Heun's method needs a third of the evaluations of a step of order five.
-RECURRENT = {**DATA, **TRAINING, "out_features": 5, "solver": "heun", "loss": "with_steps", "steps": 2600}
+RECURRENT = {**DATA, **TRAINING, "out_features": 5, "solver": "heun", "loss": "with_steps", "steps": 3000}
 
 DEFAULT = {
     "ctfno": {**CTFNO, **DATA, **TRAINING, "loss": "mse", "steps": 11000},
