@@ -3,7 +3,8 @@
 Every model sees the reflection of the equation; models that are not equivariant to translations also see random ones.
 """
 
-CTFNO = {"network": "ctfno", "width": 64, "modes": [64], "depth": 2, "heads": 4, "time_width": 512, "time_features": 128, "time_scale": 50.0}  # fmt: skip
+CTFNO = {"network": "ctfno", "width": 64, "modes": [64], "depth": 2, "heads": 4, "time_width": 512,
+    "time_features": 128, "time_scale": 50.0}  # fmt: skip
 ABLATION = {
     "width": 64, "modes": [64], "depth": 2, "coordinates": False, "steps": 4000, "learning_rate": 1e-3,
     "train_grid": 256, "times_per_step": 5, "reflections": True, "shared_normalization": True,
@@ -15,8 +16,10 @@ DEFAULT = {
         "times_per_step": 5, "reflections": True, "shared_normalization": True,
     },
     "ctfno_semigroup": {
-        **CTFNO, "network": "ctfno_semigroup", "coordinates": False, "rise_time": 0.005, "step_size": 0.05, "num_steps": 20,
-        "steps": 2000, "learning_rate": 1e-3, "clip_norm": 0.01, "train_grid": 256, "batch_size": 50, "times_per_step": 2,
+        **CTFNO, "network": "ctfno_semigroup", "coordinates": False, "rise_time": 0.005, "step_size": 0.05,
+        "num_steps": 20,
+        "steps": 2000, "learning_rate": 1e-3, "clip_norm": 0.01, "train_grid": 256, "batch_size": 50,
+        "times_per_step": 2,
         "window": 20, "random_starts": 0.9, "reflections": True, "shared_normalization": True,
     },
     "fno_rnn": {
@@ -39,8 +42,10 @@ DEFAULT = {
         "shared_normalization": True,
     },
     "ablation_input": {**ABLATION, "network": "ablation_input", "time_scale": 1.0},
-    "ablation_lifted": {**ABLATION, "network": "ablation_lifted", "time_features": 128, "time_channels": 64, "time_scale": 50.0},
-    "ablation_features": {**ABLATION, "network": "ablation_features", "time_features": 128, "time_channels": 64, "time_scale": 50.0},
+    "ablation_lifted": {**ABLATION, "network": "ablation_lifted", "time_features": 128, "time_channels": 64,
+        "time_scale": 50.0},
+    "ablation_features": {**ABLATION, "network": "ablation_features", "time_features": 128, "time_channels": 64,
+        "time_scale": 50.0},
 }  # fmt: skip
 
 # Few trajectories on a coarse grid: they have to be solved for first.
@@ -71,7 +76,8 @@ PAPER = {
         "shared_normalization": True,
     },
     "fno_2d": {**SCHEDULE, "network": "fno_2d", "coordinates": True, "num_times": 200, "final_time": 1.0},
-    "deeponet": {**CONSTANT, "network": "deeponet", "periodic": True, "time_scale": 1.0, "steps": 160000, "batch_size": 50},
+    "deeponet": {**CONSTANT, "network": "deeponet", "periodic": True, "time_scale": 1.0, "steps": 160000,
+        "batch_size": 50},
     "pod_deeponet": {
         **CONSTANT, "network": "pod_deeponet", "basis": "snapshots", "num_modes": 64, "time_scale": 1.0,
         "steps": 160000, "batch_size": 50,

@@ -4,7 +4,8 @@ The domain has walls, so models read the coordinate. ``ctfno_odd`` knows the val
 odd extension of a field (:mod:`ctfno_jax.transforms.odd_extension`).
 """
 
-CTFNO = {"network": "ctfno", "width": 64, "modes": [64], "depth": 2, "heads": 4, "time_width": 512, "time_features": 128, "time_scale": 0.1}  # fmt: skip
+CTFNO = {"network": "ctfno", "width": 64, "modes": [64], "depth": 2, "heads": 4, "time_width": 512,
+    "time_features": 128, "time_scale": 0.1}  # fmt: skip
 
 DEFAULT = {
     "ctfno": {
@@ -12,8 +13,10 @@ DEFAULT = {
         "times_per_step": 5,
     },
     "ctfno_semigroup": {
-        **CTFNO, "network": "ctfno_semigroup", "coordinates": True, "padding": 0.125, "rise_time": 10.0, "step_size": 100.0,
-        "num_steps": 5, "steps": 1400, "learning_rate": 1e-3, "train_grid": 256, "shared_normalization": True, "window": 20,
+        **CTFNO, "network": "ctfno_semigroup", "coordinates": True, "padding": 0.125, "rise_time": 10.0,
+        "step_size": 100.0,
+        "num_steps": 5, "steps": 1400, "learning_rate": 1e-3, "train_grid": 256, "shared_normalization": True,
+        "window": 20,
         "times_per_step": 2, "random_starts": 0.9,
     },
     "ctfno_odd": {
@@ -64,7 +67,8 @@ PAPER = {
         "shared_normalization": True,
     },
     "fno_2d": {**SCHEDULE, "network": "fno_2d", "coordinates": True, "num_times": 50, "final_time": 500.0},
-    "deeponet": {**CONSTANT, "network": "deeponet", "periodic": False, "time_scale": 0.002, "steps": 160000, "batch_size": 50},
+    "deeponet": {**CONSTANT, "network": "deeponet", "periodic": False, "time_scale": 0.002, "steps": 160000,
+        "batch_size": 50},
     "pod_deeponet": {
         **CONSTANT, "network": "pod_deeponet", "basis": "space_time", "num_modes": 7, "num_times": 50,
         "final_time": 500.0, "time_scale": 0.002, "steps": 160000, "batch_size": 50,

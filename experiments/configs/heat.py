@@ -4,7 +4,8 @@ Every model sees the symmetries of the equation, x -> -x and u -> -u; models tha
 also see random ones.
 """
 
-CTFNO = {"network": "ctfno", "width": 64, "modes": [64], "depth": 2, "heads": 4, "time_width": 512, "time_features": 128, "time_scale": 20.0}  # fmt: skip
+CTFNO = {"network": "ctfno", "width": 64, "modes": [64], "depth": 2, "heads": 4, "time_width": 512,
+    "time_features": 128, "time_scale": 20.0}  # fmt: skip
 SYMMETRIES = {"sign_flips": True, "reflections": True}
 ALL_SYMMETRIES = {"sign_flips": True, "reflections": True, "translations": True}
 ABLATION = {
@@ -18,7 +19,8 @@ DEFAULT = {
         "times_per_step": 5,
     },
     "ctfno_semigroup": {
-        **CTFNO, **SYMMETRIES, "network": "ctfno_semigroup", "coordinates": False, "rise_time": 0.05, "step_size": 0.5, "num_steps": 5,
+        **CTFNO, **SYMMETRIES, "network": "ctfno_semigroup", "coordinates": False, "rise_time": 0.05,
+        "step_size": 0.5, "num_steps": 5,
         "steps": 1700, "learning_rate": 1e-3, "train_grid": 256, "shared_normalization": True, "window": 20,
         "times_per_step": 2, "random_starts": 0.9,
     },
@@ -41,14 +43,18 @@ DEFAULT = {
         "steps": 12000, "learning_rate": 1e-3, "batch_size": 50, "times_per_step": 10, "shared_normalization": True,
     },
     "ablation_input": {**ABLATION, "network": "ablation_input", "time_scale": 0.4},
-    "ablation_lifted": {**ABLATION, "network": "ablation_lifted", "time_features": 128, "time_channels": 64, "time_scale": 20.0},
-    "ablation_features": {**ABLATION, "network": "ablation_features", "time_features": 128, "time_channels": 64, "time_scale": 20.0},
+    "ablation_lifted": {**ABLATION, "network": "ablation_lifted", "time_features": 128, "time_channels": 64,
+        "time_scale": 20.0},
+    "ablation_features": {**ABLATION, "network": "ablation_features", "time_features": 128, "time_channels": 64,
+        "time_scale": 20.0},
     "neural_flow": {
-        "network": "neural_flow", **ALL_SYMMETRIES, "steps": 200, "eval_every": 100, "learning_rate": 1e-3, "times_per_step": 5,
+        "network": "neural_flow", **ALL_SYMMETRIES, "steps": 200, "eval_every": 100, "learning_rate": 1e-3,
+        "times_per_step": 5,
         "shared_normalization": True,
     },
     "neural_laplace": {
-        "network": "neural_laplace", **ALL_SYMMETRIES, "time_scale": 20.0, "steps": 400, "eval_every": 200, "learning_rate": 1e-3,
+        "network": "neural_laplace", **ALL_SYMMETRIES, "time_scale": 20.0, "steps": 400, "eval_every": 200,
+        "learning_rate": 1e-3,
         "times_per_step": 5, "shared_normalization": True,
     },
 }  # fmt: skip
@@ -82,7 +88,8 @@ PAPER = {
         "shared_normalization": True,
     },
     "fno_2d": {**SCHEDULE, "network": "fno_2d", "coordinates": True, "num_times": 50, "final_time": 2.5},
-    "deeponet": {**CONSTANT, "network": "deeponet", "periodic": True, "time_scale": 0.4, "steps": 160000, "batch_size": 50},
+    "deeponet": {**CONSTANT, "network": "deeponet", "periodic": True, "time_scale": 0.4, "steps": 160000,
+        "batch_size": 50},
     "pod_deeponet": {
         **CONSTANT, "network": "pod_deeponet", "basis": "snapshots", "num_modes": 64, "time_scale": 0.4,
         "steps": 160000, "batch_size": 50,

@@ -1,10 +1,11 @@
-"""navier_stokes: ``python -m experiments.pde --dataset=navier_stokes``; budget fifteen minutes of one CPU core per cell.
+"""navier_stokes: ``python -m experiments.pde --dataset=navier_stokes``; budget fifteen minutes of one core.
 
 Three channels, each normalised by its own standard deviation. Every model sees the reflection of the equations; models
 that are not equivariant to translations also see random ones.
 """
 
-CTFNO = {"network": "ctfno", "out_channels": 3, "width": 64, "modes": [64], "depth": 2, "heads": 4, "time_width": 512, "time_features": 128, "time_scale": 50.0}  # fmt: skip
+CTFNO = {"network": "ctfno", "out_channels": 3, "width": 64, "modes": [64], "depth": 2, "heads": 4,
+    "time_width": 512, "time_features": 128, "time_scale": 50.0}  # fmt: skip
 ABLATION = {
     "out_channels": 3, "width": 64, "modes": [48], "depth": 3, "coordinates": False, "steps": 5000,
     "learning_rate": 1e-3, "train_grid": 256, "times_per_step": 5, "reflections": True,
@@ -41,8 +42,10 @@ DEFAULT = {
         "translations": True,
     },
     "ablation_input": {**ABLATION, "network": "ablation_input", "time_scale": 1.0},
-    "ablation_lifted": {**ABLATION, "network": "ablation_lifted", "time_features": 128, "time_channels": 64, "time_scale": 50.0},
-    "ablation_features": {**ABLATION, "network": "ablation_features", "time_features": 128, "time_channels": 64, "time_scale": 50.0},
+    "ablation_lifted": {**ABLATION, "network": "ablation_lifted", "time_features": 128, "time_channels": 64,
+        "time_scale": 50.0},
+    "ablation_features": {**ABLATION, "network": "ablation_features", "time_features": 128, "time_channels": 64,
+        "time_scale": 50.0},
 }  # fmt: skip
 
 DATA = {"num_train": 100, "num_validation": 20, "num_test": 20, "data_options": {"num_points": 256}, "eval_every": 100}
@@ -71,7 +74,8 @@ PAPER = {
         **SCHEDULE, "network": "fno_rnn", "out_channels": 3, "coordinates": True, "num_times": 50, "time_step": 0.02,
         "shared_normalization": True,
     },
-    "fno_2d": {**SCHEDULE, "network": "fno_2d", "out_channels": 3, "coordinates": True, "num_times": 50, "final_time": 1.0},
+    "fno_2d": {**SCHEDULE, "network": "fno_2d", "out_channels": 3, "coordinates": True, "num_times": 50,
+        "final_time": 1.0},
     "deeponet": {
         **CONSTANT, "network": "deeponet", "out_channels": 3, "periodic": True, "time_scale": 1.0, "steps": 280000,
         "batch_size": 50,
@@ -80,7 +84,10 @@ PAPER = {
         **CONSTANT, "network": "pod_deeponet", "out_channels": 3, "basis": "snapshots", "num_modes": 64,
         "time_scale": 1.0, "steps": 280000, "batch_size": 50,
     },
-    "ablation_input": {**SCHEDULE, "network": "ablation_input", "out_channels": 3, "coordinates": True, "time_scale": 1.0},
-    "ablation_lifted": {**SCHEDULE, "network": "ablation_lifted", "out_channels": 3, "coordinates": True, "time_scale": 50.0},
-    "ablation_features": {**SCHEDULE, "network": "ablation_features", "out_channels": 3, "coordinates": True, "time_scale": 50.0},
+    "ablation_input": {**SCHEDULE, "network": "ablation_input", "out_channels": 3, "coordinates": True,
+        "time_scale": 1.0},
+    "ablation_lifted": {**SCHEDULE, "network": "ablation_lifted", "out_channels": 3, "coordinates": True,
+        "time_scale": 50.0},
+    "ablation_features": {**SCHEDULE, "network": "ablation_features", "out_channels": 3, "coordinates": True,
+        "time_scale": 50.0},
 }  # fmt: skip

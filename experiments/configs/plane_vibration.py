@@ -27,7 +27,7 @@ DEFAULT = {
     "ghbnode": {**RECURRENT, "network": "ghbnode"},
 }
 
-QUICK = dict.fromkeys(DEFAULT, {"steps": 400, "eval_every": 100})
+QUICK = {model: {"steps": 400, "eval_every": 100} for model in DEFAULT}
 
 # 500 epochs of 8 batches; the rate falls to a tenth within fifty epochs, and no further.
 PUBLISHED = {

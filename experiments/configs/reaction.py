@@ -3,7 +3,8 @@
 The initial fields contain a decaying exponential, so translations and reflections are no symmetries of the data.
 """
 
-CTFNO = {"network": "ctfno", "width": 64, "modes": [32], "depth": 2, "heads": 4, "time_width": 512, "time_features": 128, "time_scale": 50.0}  # fmt: skip
+CTFNO = {"network": "ctfno", "width": 64, "modes": [32], "depth": 2, "heads": 4, "time_width": 512,
+    "time_features": 128, "time_scale": 50.0}  # fmt: skip
 NODE = {
     "network": "neural_ode", "width": 256, "solver": "heun", "stepping": "constant", "step_size": 0.05, "steps": 1700,
     "learning_rate": 1e-3, "batch_size": 50, "times_per_step": 0, "shared_normalization": True, "eval_every": 100,
@@ -22,7 +23,8 @@ DEFAULT = {
     },
     "fno_2d": {
         "network": "fno_2d", "modes": [32, 16], "coordinates": False, "time_padding": 0.12, "num_times": 50,
-        "final_time": 1.0, "steps": 1000, "eval_every": 200, "learning_rate": 1e-3, "batch_size": 8, "times_per_step": 0,
+        "final_time": 1.0, "steps": 1000, "eval_every": 200, "learning_rate": 1e-3, "batch_size": 8,
+        "times_per_step": 0,
         "train_times": 50,
     },
 }  # fmt: skip
@@ -40,7 +42,8 @@ SCHEDULE = {
     "schedule": "step", "learning_rate": 1e-3, "decay_factor": 0.8, "decay_steps": 2000, "clip_norm": 0.0,
     "steps": 40000, "batch_size": 20, "times_per_step": 0, "loss": "relative_l2",
 }  # fmt: skip
-CONSTANT = {"schedule": "constant", "clip_norm": 0.0, "steps_per_call": 3, "eval_every": 60, "batch_size": 120, "times_per_step": 0}  # fmt: skip
+CONSTANT = {"schedule": "constant", "clip_norm": 0.0, "steps_per_call": 3, "eval_every": 60, "batch_size": 120,
+    "times_per_step": 0}  # fmt: skip
 PAPER = {
     "ctfno": {**CTFNO, **SCHEDULE, "coordinates": True, "padding": 1 / 64, "stability_bound": 10.0},
     "node": {**CONSTANT, "network": "neural_ode", "learning_rate": 1e-5, "steps": 6000, "shared_normalization": True},

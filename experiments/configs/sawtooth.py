@@ -6,16 +6,19 @@ DEFAULT = {
     "ctfno": {**dynamics.CTFNO, **dynamics.TRAINING, "out_features": 1, "steps": 17000, "times_per_step": 8},
     "node": {**dynamics.NODE, **dynamics.TRAINING, "out_features": 1, "steps": 5000, "times_per_step": 0},
     "anode": {**dynamics.ANODE, **dynamics.TRAINING, "out_features": 1, "steps": 2000, "times_per_step": 0},
-    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "out_features": 1, "steps": 3200, "times_per_step": 25},
-    "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.TRAINING, "out_features": 1, "steps": 5700, "times_per_step": 25},
+    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "out_features": 1, "steps": 3200,
+        "times_per_step": 25},
+    "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.TRAINING, "out_features": 1, "steps": 5700,
+        "times_per_step": 25},
 }  # fmt: skip
 
-QUICK = dict.fromkeys(DEFAULT, dynamics.QUICK)
+QUICK = {model: dynamics.QUICK for model in DEFAULT}
 
 PAPER = {
     "ctfno": {**dynamics.CTFNO, **dynamics.PUBLISHED, "out_features": 1, "steps": 6000},
     "node": {**dynamics.PUBLISHED_NODE, "out_features": 1, "steps": 6000},
     "anode": {**dynamics.PUBLISHED_NODE, "augmented": 1, "out_features": 1, "steps": 6000},
-    "neural_flow": {**dynamics.PUBLISHED, "network": "series_neural_flow", "out_features": 1, "loss": "elbo", "steps": 6000},
+    "neural_flow": {**dynamics.PUBLISHED, "network": "series_neural_flow", "out_features": 1, "loss": "elbo",
+        "steps": 6000},
     "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.PUBLISHED, "out_features": 1, "steps": 6000},
 }  # fmt: skip

@@ -6,18 +6,22 @@ DEFAULT = {
     "ctfno": {**dynamics.CTFNO, **dynamics.TRAINING, "out_features": 2, "steps": 14000, "times_per_step": 8},
     "node": {**dynamics.NODE, **dynamics.TRAINING, "out_features": 2, "steps": 3200, "times_per_step": 0},
     "anode": {**dynamics.ANODE, **dynamics.TRAINING, "out_features": 2, "steps": 1900, "times_per_step": 0},
-    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "out_features": 2, "steps": 2800, "times_per_step": 25},
-    "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.TRAINING, "out_features": 2, "steps": 4300, "times_per_step": 25},
+    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "out_features": 2, "steps": 2800,
+        "times_per_step": 25},
+    "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.TRAINING, "out_features": 2, "steps": 4300,
+        "times_per_step": 25},
 }  # fmt: skip
 
-QUICK = dict.fromkeys(
-    DEFAULT, {**dynamics.QUICK, "num_train": 40, "num_validation": 10, "num_test": 10, "batch_size": 40}
-)
+QUICK = {
+    model: {**dynamics.QUICK, "num_train": 40, "num_validation": 10, "num_test": 10, "batch_size": 40}
+    for model in DEFAULT
+}
 
 PAPER = {
     "ctfno": {**dynamics.CTFNO, **dynamics.PUBLISHED, "out_features": 2, "steps": 6000},
     "node": {**dynamics.PUBLISHED_NODE, "out_features": 2, "steps": 6000},
     "anode": {**dynamics.PUBLISHED_NODE, "augmented": 1, "out_features": 2, "steps": 6000},
-    "neural_flow": {**dynamics.PUBLISHED, "network": "series_neural_flow", "out_features": 2, "loss": "elbo", "steps": 6000},
+    "neural_flow": {**dynamics.PUBLISHED, "network": "series_neural_flow", "out_features": 2, "loss": "elbo",
+        "steps": 6000},
     "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.PUBLISHED, "out_features": 2, "steps": 6000},
 }  # fmt: skip

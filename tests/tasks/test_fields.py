@@ -18,7 +18,6 @@ from experiments import configs
 
 TRAIN = TrainConfig(steps=4, steps_per_call=2, eval_every=4)
 SGD = OptimizerConfig(optimizer="sgd", learning_rate=0.02, schedule="constant", clip_norm=0.0)
-ADAM = OptimizerConfig(learning_rate=1e-2, schedule="constant", average_decay=0.5)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,12 +26,12 @@ def compiled_once(tmp_path_factory):
         yield
 
 
-def _train(task, optimizer=SGD, **options):
-    return run.train(task, optimizer=optimizer, config=TRAIN, show_progress=False, **options)
+def _train(task, **options):
+    return run.train(task, optimizer=SGD, config=TRAIN, show_progress=False, **options)
 
 
-def _assert_close(found, expected, atol=2e-6):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=atol), found.params, expected.params)
+def _assert_close(found, expected):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6), found.params, expected.params)
     assert found.metrics["validation_rmse"] == pytest.approx(expected.metrics["validation_rmse"], rel=1e-4)
 
 
@@ -55,18 +54,9 @@ def test_gradients_over_several_devices_are_those_of_one(alone, monkeypatch, cou
     _assert_close(trained, alone)
 
 
-def test_ctfno_over_eight_devices_is_ctfno_on_one():
-    task = small_runs.task("ctfno", sign_flips=True, train_grid=16)
-    (over_all,) = _train(task, ADAM)
-    with prediction.one_device():
-        (on_one,) = _train(task, ADAM)
-    # Adam divides by the size of a gradient, however small.
-    _assert_close(over_all, on_one, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["ctfno", "pod_deeponet"])
-def test_seeds_at_once_are_the_seeds_alone(name):
-    task = small_runs.task(name)
+def test_seeds_at_once_are_the_seeds_alone():
+    """Constants that a network computes from data come through vmap too."""
+    task = small_runs.task("pod_deeponet")
     with prediction.one_device():
         together = _train(task, seeds=(5, 6))
         for seed, found in zip((5, 6), together, strict=True):
@@ -256,12 +246,10 @@ def test_errors_of_channels_are_told_apart_and_count_in_their_own_deviations():
     assert errors["rmse_in_deviations"] == pytest.approx(np.sqrt(np.mean(in_deviations**2)), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "times", "answers"), [("ctfno", 0.75, True), ("deeponet", 0.75, True), ("fno_rnn", 0.75, False)]
-)
-def test_errors_between_times_are_for_models_that_answer_there(name, times, answers):
+@pytest.mark.parametrize(("name", "answers"), [("deeponet", True), ("fno_rnn", False)])
+def test_errors_between_times_are_for_models_that_answer_there(name, answers):
     task = small_runs.task(name)
-    task.between = lambda: dataclasses.replace(task.data.test, times=task.data.test.times * np.float32(times))
+    task.between = lambda: dataclasses.replace(task.data.test, times=task.data.test.times * np.float32(0.75))
     params = task.init(jax.random.key(0))
     assert ("rmse_between_times" in task._between_times(params)) == answers
 

@@ -55,7 +55,7 @@ def test_gradients_over_several_devices_are_those_of_one(alone, monkeypatch, cou
 
 
 def test_seeds_at_once_are_the_seeds_alone():
-    task = small_series.task("series_ctfno", times_per_step=3)
+    task = small_series.task("series_neural_laplace", times_per_step=3)
     with prediction.one_device():
         together = _train(task, seeds=(5, 6))
         for seed, found in zip((5, 6), together, strict=True):

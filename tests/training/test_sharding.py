@@ -114,7 +114,7 @@ def test_one_device_alone_differentiates_through_the_checkpoints_of_an_ode_solve
     assert float(state.params["w"]) == pytest.approx(0.6 - 1.3, rel=1e-5)
 
 
-def test_the_compiled_step_of_a_network_averages_and_gathers_nothing(monkeypatch):
+def test_the_step_of_a_network_averages_the_gradient_of_the_whole_batch_and_gathers_nothing(monkeypatch):
     """Only the gradient crosses devices."""
     model = ctfno.CTFNO(width=4, modes=(3,), depth=1, heads=2, time_width=4, time_features=4, time_scale=3.0)
     rng = np.random.default_rng(0)
@@ -128,12 +128,20 @@ def test_the_compiled_step_of_a_network_averages_and_gathers_nothing(monkeypatch
     loss_fn = lambda p, b: losses.mse(model.apply(p, b.u0, b.times), b.target)  # noqa: E731
     sample = lambda d, s, shard, n: batching.sample(d, s.key, s.step, sampling, shard=shard, num_shards=n)  # noqa: E731
     jitted, original = [], jax.jit
-    monkeypatch.setattr(jax, "jit", lambda *a, **k: jitted.append(original(*a, **k)) or jitted[-1])
-    sharding.over_devices(functools.partial(_step, loss_fn=loss_fn), sample, 1, devices=jax.devices())
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "jit", lambda *a, **k: jitted.append(original(*a, **k)) or jitted[-1])
+        sharding.over_devices(functools.partial(_step, loss_fn=loss_fn), sample, 1, devices=jax.devices())
     (multi_step,) = jitted
-    text = multi_step.lower(_state(params), data).compile().as_text()
-    assert "all-reduce" in text
-    assert "all-gather" not in text
+    arguments = sharding.replicate((_state(params), data), jax.devices())
+    program = multi_step.lower(*arguments).compile()
+    assert "all-reduce" in program.as_text()
+    assert "all-gather" not in program.as_text()
+    state, (loss,) = program(*arguments)
+    batch = batching.sample(data, KEY, jnp.asarray(0), sampling)
+    expected, gradient = jax.jit(jax.value_and_grad(loss_fn))(params, batch)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+    assert max(np.abs(g).max() for g in jax.tree.leaves(gradient)) > 1e-2
+    _assert_close(_gradient(params, state.params), gradient)
 
 
 def test_the_state_is_donated():
