@@ -18,7 +18,7 @@ from ctfno_jax.training import loop, run
 from experiments import configs
 
 TRAIN = TrainConfig(steps=4, steps_per_call=2, eval_every=4)
-SGD = OptimizerConfig(optimizer="sgd", learning_rate=0.1, schedule="constant", clip_norm=0.0)
+SGD = OptimizerConfig(optimizer="sgd", learning_rate=1e-3, schedule="constant", clip_norm=0.0)
 
 
 @pytest.fixture(scope="module", autouse=True)
