@@ -131,6 +131,17 @@ def _text(value: Any) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def main(experiment: str, summary: str) -> None:
+    """A training program.
+
+    Args:
+      experiment: its name, one of :data:`experiments.configs.EXPERIMENTS`.
+      summary: what it does, for its help.
+    """
+    program.define_training_flags(configs.EXPERIMENTS[experiment])
+    program.run(lambda: run_from_flags(experiment), summary, program.training_help)
+
+
 def run_from_flags(experiment: str) -> None:
     """Trains the cells that the flags of a training program describe, and prints their results."""
     problem = problems.problem(FLAGS.dataset)

@@ -116,7 +116,7 @@ def config(
     """The whole config of a run on a file."""
     path = Path(path).resolve()
     chosen = settings(everything, model, periodic=periodic, preset=preset, overrides=overrides)
-    configs._refuse_unread(overrides or {}, chosen.get("schedule", OptimizerConfig.schedule))
+    configs.refuse_unread(overrides or {}, chosen.get("schedule", OptimizerConfig.schedule))
     problem = problems.FieldProblem(path.stem)
     made = configs.from_flat(chosen, EXPERIMENT, path.stem, model, preset, seed, data_file=str(path), problem=problem)
     sizes = (made.data.num_train, made.data.num_validation, made.data.num_test)

@@ -23,7 +23,9 @@ from experiments import configs, host
 FLAGS = flags.FLAGS
 
 # Mistakes of a user, or of the machine: one line, no traceback. Anything else is a bug and shows one.
-USER_ERRORS = (ValueError, OSError, CheckpointError, loop.TrainingDiverged)
+USER_ERRORS = (ValueError, OSError, CheckpointError)
+# Exit code of a training that diverged; any other mistake has 1.
+DIVERGED = 3
 
 # Parameters of a generator that flags of their own set, or that are not for users.
 _NO_OPTIONS = ("seed", "with_test", "progress", "refinement")
@@ -51,6 +53,8 @@ def run(main: Callable[[], None], summary: str, help_fn: Callable[[], str] | Non
             main()
         except USER_ERRORS as error:
             _fail(f"error: {one_line(error)}", 1)
+        except loop.TrainingDiverged as error:
+            _fail(f"error: {one_line(error)}", DIVERGED)
         except loop.Interrupted as error:
             _fail(one_line(error), 130)
         except KeyboardInterrupt:

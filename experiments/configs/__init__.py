@@ -29,10 +29,18 @@ SECTIONS = {
     "train": config_lib.TrainConfig,
 }
 
-DATASETS = (
-    "heat", "burgers", "diffusion_sorption", "navier_stokes", "reaction", "square", "sawtooth", "sine", "stiff",
-    "spiral", "plane_vibration",
-)  # fmt: skip
+# Data sets of each training program.
+EXPERIMENTS = {
+    "pde": ("heat", "burgers", "diffusion_sorption", "navier_stokes", "reaction"),
+    "synthetic": ("square", "sawtooth", "stiff", "spiral", "sine", "reaction"),
+    "vibration": ("plane_vibration",),
+}
+DATASETS = tuple(dict.fromkeys(dataset for datasets in EXPERIMENTS.values() for dataset in datasets))
+
+
+def experiment(dataset: str) -> str:
+    """The program whose table has the data set; reaction is among the dynamics."""
+    return next(name for name, datasets in reversed(EXPERIMENTS.items()) if dataset in datasets)
 
 
 def table(dataset: str) -> Any:
@@ -74,7 +82,7 @@ def cell(
 ) -> ExperimentConfig:  # fmt: skip
     """The whole config of one cell, with single settings replaced."""
     settings = {**flat_settings(dataset, model, preset), **(overrides or {})}
-    _refuse_unread(overrides or {}, settings.get("schedule", config_lib.OptimizerConfig.schedule))
+    refuse_unread(overrides or {}, settings.get("schedule", config_lib.OptimizerConfig.schedule))
     return from_flat(settings, experiment, dataset, model, preset, seed, data_file=data_file)
 
 
@@ -132,7 +140,7 @@ def setting_types(network: str, kind: str) -> dict[str, Any]:
     return types | {name: hint for name, (hint, _) in registry.hyper_parameters(network).items()}
 
 
-def _refuse_unread(overrides: Mapping[str, Any], schedule: str) -> None:
+def refuse_unread(overrides: Mapping[str, Any], schedule: str) -> None:
     """Refuses settings of the learning rate that the chosen schedule would not read."""
     settings = set().union(*optimizers.SCHEDULES.values())
     for name in sorted(settings & set(overrides)):

@@ -13,7 +13,7 @@ from ctfno_jax.training import loop
 from ctfno_jax.training.checkpoint import CheckpointError
 from experiments import cells, configs, host, program
 
-EXPERIMENT = {dataset: name for name, datasets in program_flags.DATASETS.items() for dataset in datasets}
+EXPERIMENT = {dataset: name for name, datasets in configs.EXPERIMENTS.items() for dataset in datasets}
 CELLS = [(dataset, model) for dataset in configs.DATASETS for model in configs.models(dataset)]
 # One cell of every network.
 BY_NETWORK = {configs.flat_settings(d, m, "default")["network"]: (d, m) for d, m in CELLS}
@@ -164,10 +164,10 @@ def test_sizes_are_no_settings_of_a_record(monkeypatch, argument):
 # --- help ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("experiment", program_flags.DATASETS)
+@pytest.mark.parametrize("experiment", configs.EXPERIMENTS)
 def test_the_help_lists_all_settings_of_the_chosen_cell_in_80_columns(monkeypatch, experiment):
     values = program_flags.define(monkeypatch, experiment)
-    for dataset in program_flags.DATASETS[experiment]:
+    for dataset in configs.EXPERIMENTS[experiment]:
         for model in configs.models(dataset):
             for preset in configs.presets(dataset, model):
                 values["dataset"].value, values["model"].value, values["preset"].value = dataset, model, preset

@@ -14,7 +14,7 @@ from helpers.result_rows import write_row
 
 from ctfno_jax.config import ConfigError
 from ctfno_jax.training import loop
-from experiments import catalog, host, reproduce, tables
+from experiments import catalog, host, jobs, reproduce, tables
 from experiments.cells import Cell
 
 CELLS = [
@@ -49,7 +49,7 @@ open(row, "w").write("{}")
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     """Makes reproduce run these cells as scripts; their behaviour by index, and their notes."""
-    monkeypatch.setattr(reproduce, "_PAUSE", 0.02)
+    monkeypatch.setattr(jobs, "_PAUSE", 0.02)
     monkeypatch.setattr(host, "cores", lambda: [0, 1, 4, 5])
     monkeypatch.setattr(catalog, "cells", lambda table, num_seeds=3: [c for c in CELLS if c.seed < num_seeds])
     monkeypatch.setattr(tables, "render", lambda table, *_: f"the table {table}")
@@ -125,7 +125,7 @@ def test_an_unknown_data_set_is_refused(small, tmp_path):
 def test_jobs_at_once_share_the_cores(small, tmp_path, monkeypatch):
     at_once = []
     monkeypatch.setenv("SECONDS", "0.1")
-    monkeypatch.setattr(reproduce, "_show", lambda total, running: at_once.append([job.cores for job in running]))
+    monkeypatch.setattr(jobs, "_show", lambda total, running: at_once.append([job.cores for job in running]))
     small("--jobs=2")
     assert {note[0]["cores"] for note in _notes(tmp_path).values()} == {"0,1", "4,5"}
     assert max(map(len, at_once)) == 2
@@ -137,12 +137,12 @@ def test_jobs_at_once_share_the_cores(small, tmp_path, monkeypatch):
     [(1, [{0, 1, 4, 5}]), (2, [{0, 1}, {4, 5}]), (3, [{0}, {1}, {4, 5}]), (4, [{0}, {1}, {4}, {5}])],
 )
 def test_shares_are_as_equal_as_they_can_be(jobs, expected):
-    assert reproduce.shares([0, 1, 4, 5], jobs) == expected
+    assert jobs.shares([0, 1, 4, 5], jobs) == expected
 
 
 def test_more_jobs_than_cores_are_refused():
     with pytest.raises(ConfigError, match="--jobs=5 exceeds the 4 usable cores; give each job at least one"):
-        reproduce.shares([0, 1, 4, 5], 5)
+        jobs.shares([0, 1, 4, 5], 5)
 
 
 def test_a_failure_is_reported_with_its_last_line_after_all_others_have_run(small, tmp_path, capsys):
@@ -215,8 +215,8 @@ def test_a_job_is_the_command_of_its_cell_in_a_folder_of_its_own(monkeypatch):
 def test_a_folder_with_data_in_the_environment_does_not_reach_jobs_on_generated_data(small, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setenv("CTFNO_DATA_DIR", "/raw")
-    popen = reproduce.subprocess.Popen
-    monkeypatch.setattr(reproduce.subprocess, "Popen", lambda *a, env, **k: seen.append(env) or popen(*a, env=env, **k))
+    popen = jobs.subprocess.Popen
+    monkeypatch.setattr(jobs.subprocess, "Popen", lambda *a, env, **k: seen.append(env) or popen(*a, env=env, **k))
     small("--dataset=burgers")
     assert "CTFNO_DATA_DIR" not in seen[0]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from absl import flags
 
-from experiments import cells, pde, program, reproduce, synthetic, vibration
+from experiments import cells, configs, program, reproduce, tune
 
-DATASETS = {"pde": pde.DATASETS, "synthetic": synthetic.DATASETS, "vibration": vibration.DATASETS}
+OWN_FLAGS = {"reproduce": reproduce, "tune": tune}
 
 
 def _definitions(values: flags.FlagValues) -> types.SimpleNamespace:
@@ -19,15 +19,15 @@ def _definitions(values: flags.FlagValues) -> types.SimpleNamespace:
 
 
 def define(monkeypatch: Any, experiment: str = "pde") -> flags.FlagValues:
-    """Defines the flags of a training program, or those of reproduce, as if nothing else had been defined."""
+    """Defines the flags of a training program, or those of reproduce or tune, as if nothing else had been defined."""
     values = flags.FlagValues()
-    for module in (program, cells, reproduce):
+    for module in (program, cells, *OWN_FLAGS.values()):
         monkeypatch.setattr(module, "FLAGS", values)
         monkeypatch.setattr(module, "flags", _definitions(values))
-    if experiment == "reproduce":
-        reproduce.define_flags()
+    if experiment in OWN_FLAGS:
+        OWN_FLAGS[experiment].define_flags()
     else:
-        program.define_training_flags(DATASETS[experiment])
+        program.define_training_flags(configs.EXPERIMENTS[experiment])
     return values
 
 
