@@ -20,7 +20,7 @@ from ctfno_jax.models.ctfno import num_parameters
 from ctfno_jax.training import run as training
 from ctfno_jax.training.progress import GenerationLine
 from ctfno_jax.training.workdir import Workdir
-from experiments import choose_bound, configs, paper_results, program, rows
+from experiments import choose_bound, configs, paper_results, program
 
 FLAGS = flags.FLAGS
 
@@ -181,7 +181,7 @@ def run_from_flags(experiment: str) -> None:
     for cell, folder, row in zip(todo, workdirs, found, strict=True):
         if FLAGS.results_dir:
             files.write_json(cell.row_path(FLAGS.results_dir), row)
-        print("\n" + rows.summary(row, configs.TASKS[problem.kind].labels) + f"\nfiles in {folder}")
+        print("\n" + results.summary(row, configs.TASKS[problem.kind].labels) + f"\nfiles in {folder}")
 
 
 def _refuse_rows(data_file: Path | None, auto: bool) -> None:

@@ -16,7 +16,7 @@ from ctfno_jax import config as config_lib
 from ctfno_jax.config import ConfigError
 from ctfno_jax.data import problems
 from ctfno_jax.models import registry
-from ctfno_jax.training import loop, sharding
+from ctfno_jax.training import loop, step
 from ctfno_jax.training.checkpoint import CheckpointError
 from experiments import configs, host
 
@@ -122,7 +122,7 @@ def define_run_flags() -> None:
     """Flags of any program that trains."""
     flags.DEFINE_string("workdir", None, "folder of the run; runs/<experiment>/<dataset>/<model>/seed<k> by default")
     flags.DEFINE_boolean("resume", False, "continue the unfinished run in the workdir")
-    flags.DEFINE_enum("parallel", "shard_map", sharding.WAYS, "how to run on several devices")
+    flags.DEFINE_enum("parallel", "shard_map", step.WAYS, "how to run on several devices")
     flags.DEFINE_boolean("tensorboard", False, "also write TensorBoard events (needs the tensorboard extra)")
 
 

@@ -13,7 +13,7 @@ from ctfno_jax import results
 from ctfno_jax.fit import fingerprint
 from ctfno_jax.training import run as training
 from ctfno_jax.training.workdir import Workdir
-from experiments import cells, own_data, program, rows
+from experiments import cells, own_data, program
 
 FLAGS = flags.FLAGS
 
@@ -35,7 +35,7 @@ def main() -> None:
             result = results.finish(task, trained, folder, row, split=FLAGS.evaluate)
         else:
             print(f"{folder.path} has finished already; nothing to do")
-        print("\n" + rows.summary(result, own_data.LABELS) + f"\nfiles in {folder.path}")
+        print("\n" + results.summary(result, own_data.LABELS) + f"\nfiles in {folder.path}")
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ class SeriesTask:
     kind = "series"
     metric = "validation_rmse"
     labels = (
-        ("RMSE", "rmse"), ("RMSE of x", "rmse_x"), ("RMSE of y", "rmse_y"), ("MSE", "mse"),
+        ("RMSE", "rmse"), ("RMSE of x", "rmse_x"), ("RMSE of y", "rmse_y"),
+        ("RMSE of velocity", "rmse_velocity"), ("MSE", "mse"),
         ("training MSE", "train_mse"), ("relative L2 error", "nrmse"),
     )  # fmt: skip
 

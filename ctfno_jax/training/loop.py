@@ -14,8 +14,7 @@ import jax
 import numpy as np
 
 from ctfno_jax.config import TrainConfig
-from ctfno_jax.training.sharding import MultiStep
-from ctfno_jax.training.step import TrainState
+from ctfno_jax.training.step import MultiStep, TrainState
 from ctfno_jax.training.task import Buckets
 from ctfno_jax.types import Params
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ctfno_jax.config import ConfigError, OptimizerConfig, TrainConfig
-from ctfno_jax.training import checkpoint, loop, optimizers, progress, sharding
+from ctfno_jax.training import checkpoint, loop, optimizers, progress
 from ctfno_jax.training import step as step_lib
 from ctfno_jax.training.task import Buckets, Task
 from ctfno_jax.training.workdir import TensorBoardHook, Workdir
@@ -104,7 +104,7 @@ def train(
         try:
             # On their devices from the start, or the second call would compile again for the sharding of its input.
             loop.fit(
-                sharding.replicate(states, devices), multi_step, _on_devices(task.arrays, devices), config=config,
+                step_lib.replicate(states, devices), multi_step, _on_devices(task.arrays, devices), config=config,
                 evaluate_fn=evaluate, hooks=hooks, spent=spent,
             )  # fmt: skip
         except loop.Interrupted as error:
@@ -136,8 +136,8 @@ def _initial_state(task: Task, update: Any, seed: int, average_decay: float) -> 
 
 def _on_devices(arrays: Any, devices: Sequence[Any]) -> Any:
     if isinstance(arrays, Buckets):
-        return dataclasses.replace(arrays, arrays=[sharding.replicate(some, devices) for some in arrays.arrays])
-    return sharding.replicate(arrays, devices)
+        return dataclasses.replace(arrays, arrays=[step_lib.replicate(some, devices) for some in arrays.arrays])
+    return step_lib.replicate(arrays, devices)
 
 
 def _on_default_device(params: Params) -> Params:
@@ -148,7 +148,7 @@ def _on_default_device(params: Params) -> Params:
 def _multi_step(
     task: Task, update: Any, average_decay: float, steps_per_call: int, devices: Sequence[Any], parallel: str,
     num_seeds: int,
-) -> sharding.MultiStep:  # fmt: skip
+) -> step_lib.MultiStep:  # fmt: skip
     def step_fn(
         state: step_lib.TrainState, batch: Any, axis_name: str | None, shard: Any
     ) -> tuple[step_lib.TrainState, Any]:
@@ -162,8 +162,8 @@ def _multi_step(
         return task.sample(arrays, state.key, state.step, shard, num_shards)
 
     if num_seeds > 1:
-        return sharding.over_seeds(step_fn, sample_fn, steps_per_call)
-    return sharding.over_devices(step_fn, sample_fn, steps_per_call, devices=devices, parallel=parallel)
+        return step_lib.over_seeds(step_fn, sample_fn, steps_per_call)
+    return step_lib.over_devices(step_fn, sample_fn, steps_per_call, devices=devices, parallel=parallel)
 
 
 class _Memory:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from helpers.result_rows import write_row
 
+from ctfno_jax import results
 from ctfno_jax.config import ConfigError
 from experiments import linear_forecast, rows
 from experiments.cells import Cell
@@ -87,7 +88,7 @@ LABELS = (("RMSE", "rmse"), ("relative L2 error", "nrmse"), ("MSE", "mse"))
 
 
 def test_the_summary_of_a_run_stands_beside_the_paper():
-    lines = rows.summary(ROW, LABELS).splitlines()
+    lines = results.summary(ROW, LABELS).splitlines()
     assert [line.split() for line in lines] == [
         ["on", "test", "data", "ours", "paper", "ratio"],
         ["RMSE", "2.000e-03", "1.000e-03", "2.00"],
@@ -101,6 +102,6 @@ def test_the_summary_of_a_run_stands_beside_the_paper():
 
 
 def test_validation_errors_are_not_compared_with_the_test_errors_of_the_paper():
-    text = rows.summary({**ROW, "evaluated_on": "validation"}, LABELS)
+    text = results.summary({**ROW, "evaluated_on": "validation"}, LABELS)
     assert "1.000e-03" not in text
     assert text.startswith("on validation data")

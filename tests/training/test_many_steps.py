@@ -11,7 +11,7 @@ from helpers.linear_task import LinearTask
 
 from ctfno_jax.data import batching
 from ctfno_jax.models import ctfno, neural_ode
-from ctfno_jax.training import losses, sharding
+from ctfno_jax.training import losses
 from ctfno_jax.training import step as step_lib
 
 TASK = LinearTask()
@@ -49,13 +49,13 @@ def test_there_are_eight_devices():
     assert len(jax.devices()) == 8
 
 
-@pytest.mark.parametrize("parallel", sharding.WAYS)
+@pytest.mark.parametrize("parallel", step_lib.WAYS)
 @pytest.mark.parametrize("num_devices", [1, 2, 8])
 def test_a_step_on_many_devices_takes_the_gradient_of_the_whole_batch(parallel, num_devices):
     params = TASK.init(jax.random.key(0))
     batch = TASK.sample(TASK.arrays, KEY, jnp.asarray(0), 0, 1)
     loss, expected = jax.value_and_grad(TASK.loss)(params, batch, None)
-    multi_step = sharding.over_devices(*LINEAR, 1, devices=jax.devices()[:num_devices], parallel=parallel)
+    multi_step = step_lib.over_devices(*LINEAR, 1, devices=jax.devices()[:num_devices], parallel=parallel)
     (state,), (losses_,) = multi_step([_state(params)], TASK.arrays)
     assert int(state.step) == 1
     assert np.asarray(losses_).reshape(-1)[0] == pytest.approx(float(loss), rel=1e-5)
@@ -65,7 +65,7 @@ def test_a_step_on_many_devices_takes_the_gradient_of_the_whole_batch(parallel, 
 
 def test_several_steps_in_one_call_equal_several_calls():
     devices = jax.devices()[:2]
-    together, alone = (sharding.over_devices(*LINEAR, n, devices=devices) for n in (3, 1))
+    together, alone = (step_lib.over_devices(*LINEAR, n, devices=devices) for n in (3, 1))
     (state,), (losses_,) = together([_state()], TASK.arrays)
     others, other_losses = [_state()], []
     for _ in range(3):
@@ -78,8 +78,8 @@ def test_several_steps_in_one_call_equal_several_calls():
 
 def test_runs_at_once_are_the_runs_alone():
     keys = [jax.random.key(i) for i in (3, 4, 5)]
-    alone = sharding.over_devices(*LINEAR, 3, devices=jax.devices()[:1])
-    together = sharding.over_seeds(*LINEAR, 3)
+    alone = step_lib.over_devices(*LINEAR, 3, devices=jax.devices()[:1])
+    together = step_lib.over_seeds(*LINEAR, 3)
     states, losses_ = together([_state(key=key) for key in keys], TASK.arrays)
     for key, state, loss in zip(keys, states, losses_, strict=True):
         (other,), (other_loss,) = alone([_state(key=key)], TASK.arrays)
@@ -95,8 +95,8 @@ def test_shards_of_one_step_have_numbers_of_their_own():
         del batch
         return state.replace(step=state.step + 1), jax.lax.psum(2.0**shard, axis_name)
 
-    for parallel in sharding.WAYS:
-        multi_step = sharding.over_devices(step, _sample, 1, devices=jax.devices(), parallel=parallel)
+    for parallel in step_lib.WAYS:
+        multi_step = step_lib.over_devices(step, _sample, 1, devices=jax.devices(), parallel=parallel)
         assert float(multi_step([_state()], TASK.arrays)[1][0][0]) == 2**8 - 1
 
 
@@ -108,7 +108,7 @@ def test_one_device_alone_differentiates_through_the_checkpoints_of_an_ode_solve
         return neural_ode.solve(lambda t, u, w: w * u, params["w"], batch, jnp.ones(1), how)[0].mean()
 
     step = functools.partial(_step, loss_fn=loss_fn)
-    multi_step = sharding.over_devices(step, lambda data, *_: data, 1, devices=jax.devices()[:1])
+    multi_step = step_lib.over_devices(step, lambda data, *_: data, 1, devices=jax.devices()[:1])
     (state,), (loss,) = multi_step([_state({"w": jnp.asarray(0.6)})], jnp.ones((3, 2)))
     np.testing.assert_allclose(loss, 1.3**2, rtol=1e-6)
     assert float(state.params["w"]) == pytest.approx(0.6 - 1.3, rel=1e-5)
@@ -130,9 +130,9 @@ def test_the_step_of_a_network_averages_the_gradient_of_the_whole_batch_and_gath
     jitted, original = [], jax.jit
     with monkeypatch.context() as patch:
         patch.setattr(jax, "jit", lambda *a, **k: jitted.append(original(*a, **k)) or jitted[-1])
-        sharding.over_devices(functools.partial(_step, loss_fn=loss_fn), sample, 1, devices=jax.devices())
+        step_lib.over_devices(functools.partial(_step, loss_fn=loss_fn), sample, 1, devices=jax.devices())
     (multi_step,) = jitted
-    arguments = sharding.replicate((_state(params), data), jax.devices())
+    arguments = step_lib.replicate((_state(params), data), jax.devices())
     program = multi_step.lower(*arguments).compile()
     assert "all-reduce" in program.as_text()
     assert "all-gather" not in program.as_text()
@@ -145,7 +145,7 @@ def test_the_step_of_a_network_averages_the_gradient_of_the_whole_batch_and_gath
 
 
 def test_the_state_is_donated():
-    multi_step = sharding.over_devices(*LINEAR, 1, devices=jax.devices()[:1])
+    multi_step = step_lib.over_devices(*LINEAR, 1, devices=jax.devices()[:1])
     state = _state()
     multi_step([state], TASK.arrays)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state.params))
@@ -153,4 +153,4 @@ def test_the_state_is_donated():
 
 def test_an_unknown_way_lists_the_known_ones():
     with pytest.raises(ValueError, match="unknown way to run in parallel 'xmap'; known are shard_map, pmap"):
-        sharding.over_devices(*LINEAR, 1, devices=jax.devices(), parallel="xmap")
+        step_lib.over_devices(*LINEAR, 1, devices=jax.devices(), parallel="xmap")
