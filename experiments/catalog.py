@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from ctfno_jax.data import problems
 from experiments import configs
 from experiments.cells import Cell
 
-TABLES = ("pde", "ablation", "synthetic", "de_on_fields", "vibration", "effect_of_bound", "data_efficiency")
+TABLES = ("pde", "ablation", "synthetic", "de_on_fields", "noise", "vibration", "effect_of_bound", "data_efficiency")
 
 EQUATIONS = ("heat", "burgers", "diffusion_sorption", "navier_stokes")
 SURROGATES = ("ctfno", "ctfno_semigroup", "ctfno_odd", "fno_rnn", "fno_2d", "deeponet", "pod_deeponet")
@@ -14,11 +15,15 @@ DYNAMICS = ("square", "sawtooth", "stiff", "spiral", "reaction")
 DE_MODELS = ("ctfno", "node", "anode", "neural_flow", "neural_laplace")
 VIBRATION = ("ctfno", "node", "anode", "sonode", "hbnode", "ghbnode")
 
+# Waveforms of the paper's figure on noise, and its bound.
+NOISY = ("sine", "sawtooth")
+NOISE_BOUND = 1.0
+
 # Bounds whose effect the paper's figure shows, and the shares of the training set of its box plots.
 BOUNDS: tuple[float | None, ...] = (0.3, 0.6, 1.2, 2.5, 5.0, 10.0, None)
 RULES = ("rows", "rows_and_columns")
-SHARES = (5, 10, 20, 50, 100)
-EFFICIENCY_BOUNDS: tuple[float | None, ...] = (None, 1.2)
+SHARES = (5, 20, 100)
+EFFICIENCY_BOUNDS: tuple[float | None, ...] = (None, 1.2, 2.5)
 
 # Minutes of one CPU core that a cell of the default preset may take.
 BUDGETS = {"heat": 5, "burgers": 8, "diffusion_sorption": 5, "navier_stokes": 15, "reaction": 5, "plane_vibration": 3}
@@ -51,6 +56,9 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
         return [("pde", d, m, "default", {}) for d in ("heat", "burgers") for m in ABLATIONS]
     if table == "synthetic":
         return [("synthetic", d, m, "default", {}) for d in DYNAMICS for m in DE_MODELS]
+    if table == "noise":
+        bounds = ({}, {"stability_bound": NOISE_BOUND})
+        return [("synthetic", d, "ctfno", "default", overrides) for d in NOISY for overrides in bounds]
     if table == "de_on_fields":
         pairs = [("synthetic", "reaction"), ("pde", "heat")]
         return [
@@ -62,7 +70,7 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
     if table == "effect_of_bound":
         return [("vibration", "plane_vibration", "ctfno", "paper", o) for o in bound_overrides()]
     if table == "data_efficiency":
-        return [("pde", "heat", "ctfno", "quick", o) for o in efficiency_overrides()]
+        return [("pde", "heat", "ctfno", "default", o) for o in efficiency_overrides()]
     raise ValueError(f"unknown table {table!r}; known are {', '.join(TABLES)}")
 
 
@@ -74,8 +82,18 @@ def bound_overrides() -> list[dict[str, Any]]:
 
 def efficiency_overrides() -> list[dict[str, Any]]:
     """Settings of the cells with a share of the training trajectories, with and without a bound."""
+    num_train = problems.problem("heat").num_train
     return [
-        {"num_train": 4 * share, "batch_size": min(20, 4 * share), "steps": 500, "stability_bound": bound}
+        {
+            **({} if share == 100 else {"num_train": num_train * share // 100}),
+            **({} if bound is None else {"stability_bound": bound}),
+        }
         for bound in EFFICIENCY_BOUNDS
         for share in SHARES
     ]
+
+
+def efficiency(cell: Cell) -> tuple[int, float | None]:
+    """Number of training trajectories and bound of such a cell."""
+    config = cell.config()
+    return config.data.num_train, config.network.network_fields["stability_bound"]

@@ -94,8 +94,8 @@ def data_efficiency(results: Path) -> Figure | None:
         if not some:
             _left_out(cell, results)
             continue
-        by_size = errors.setdefault(cell.overrides["stability_bound"], {})
-        by_size[cell.overrides["num_train"]] = [row["metrics"]["rmse"] for row in some]
+        num_train, bound = catalog.efficiency(cell)
+        errors.setdefault(bound, {})[num_train] = [row["metrics"]["rmse"] for row in some]
     return efficiency.box_plots(errors) if errors else None
 
 

@@ -16,16 +16,13 @@ from ctfno_jax.data.trajectories import FieldDataset, Trajectories
 from ctfno_jax.plotting import series as plots
 from ctfno_jax.plotting import suite
 from ctfno_jax.predict import Predictor, load_predictor
-from ctfno_jax.tasks.series import inputs_of, solved
+from ctfno_jax.tasks.series import inputs_of, solved, with_noise
 from ctfno_jax.training.checkpoint import CheckpointError
 from ctfno_jax.training.workdir import read_json
 from experiments import catalog, reproduce
 from experiments.cells import Cell
 
 TRAJECTORIES = ("square", "sawtooth", "stiff", "spiral")
-NOISY = ("sine", "sawtooth")
-# The bound of the paper's figure on noise.
-NOISE_BOUND = 1.0
 # The spiral is followed for this many observation steps beyond the training times.
 _FURTHER_STEPS = 500
 
@@ -161,15 +158,16 @@ def _rmse(u: np.ndarray, values: np.ndarray, part: np.ndarray) -> float | None:
 def noise(runs: Path, preset: str, sample: int, size: float) -> tuple[Figure, Numbers] | None:
     """CTFNO with and without a bound on noisy observations, with the measured and the certified change."""
     panels, numbers = [], {}
-    for dataset in NOISY:
-        for label, overrides in (("no bound", {}), (f"M = {NOISE_BOUND:g}", {"stability_bound": NOISE_BOUND})):
-            run = load(Cell("synthetic", dataset, "ctfno", preset, overrides=overrides), runs)
-            if run is None:
-                continue
-            test = load_test(dataset, run.data)
-            _check_sample(sample, len(test), dataset)
-            panel, numbers[f"{dataset}, {label}"] = _noisy(run.predictor, test, f"{dataset}, {label}", sample, size)
-            panels.append(panel)
+    for cell in catalog.cells("noise", num_seeds=1):
+        run = load(dataclasses.replace(cell, preset=preset), runs)
+        if run is None:
+            continue
+        test = load_test(cell.dataset, run.data)
+        _check_sample(sample, len(test), cell.dataset)
+        bound = cell.overrides.get("stability_bound")
+        label = f"{cell.dataset}, {'no bound' if bound is None else f'M = {bound:g}'}"
+        panel, numbers[label] = _noisy(run.predictor, test, label, sample, size)
+        panels.append(panel)
     return (plots.noise_panels(panels), numbers) if panels else None
 
 
@@ -177,8 +175,9 @@ def _noisy(
     predictor: Predictor, test: Series, label: str, sample: int, size: float
 ) -> tuple[plots.NoisyPanel, dict[str, float | None]]:
     model: Any = predictor.model  # an ObservedCTFNO: that is what cells of ctfno on series hold
-    error = size * np.random.default_rng(0).standard_normal(test.observed.shape).astype(np.float32)
-    clean, noisy = (predictor(test.observed + some, test.times) for some in (0.0 * error, error))
+    disturbed = with_noise(test, size)
+    error = disturbed.observed - test.observed
+    clean, noisy = (predictor(inputs_of(some), test.times) for some in (test, disturbed))
     norms = np.maximum(np.sqrt(np.sum(np.square(error), axis=(1, 2))), np.finfo(np.float32).tiny)
     change = float((np.sqrt(np.sum(np.square(noisy - clean), axis=2)) / norms[:, None]).max())
     bound = float(observed_lipschitz(model, predictor.params, jnp.asarray(test.times[::10])).max())

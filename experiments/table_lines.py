@@ -9,6 +9,7 @@ import numpy as np
 
 from ctfno_jax.config import ConfigError
 from ctfno_jax.data import problems
+from ctfno_jax.tasks.series import NOISES
 from ctfno_jax.training.workdir import read_json
 from experiments import catalog, linear_forecast, paper_results, rows
 from experiments.cells import Cell
@@ -199,6 +200,19 @@ def _facts(some: list[Row]) -> str:
     return "".join(text(data[name]) for name, text in texts.items() if name in data)
 
 
+def noise(found: Results) -> Block:
+    """Errors of CTFNO with noise on its observations, with and without a bound."""
+    columns: list[Column] = [("no noise", _error("rmse"))]
+    columns += [(f"noise {size:g}", _error(f"rmse_noise_{size:g}")) for size in NOISES]
+    columns += [("certified growth", _growth("certified_lipschitz")), ("measured growth", _growth("measured_gain"))]
+    lines = [["waveform", "bound", *(name for name, _ in columns), "seeds"]]
+    for cell in catalog.cells("noise", num_seeds=1):
+        some = found.of(cell)
+        bound = _bound(cell.overrides.get("stability_bound"))
+        lines.append([cell.dataset, bound, *(text(some) for _, text in columns), str(len(some))])
+    return f"CTFNO on noisy observations: test RMSE x 1e-2, {_SEEDS}", lines
+
+
 # --- tables of one data set -------------------------------------------------------------------------------------------
 
 
@@ -256,20 +270,56 @@ def data_efficiency(found: Results) -> Block:
     """Errors on heat for every number of training trajectories, with and without a bound."""
     cells = catalog.cells("data_efficiency", num_seeds=1)
     lines = [["training trajectories", *(text for b in catalog.EFFICIENCY_BOUNDS for text in (_bound(b), "seeds"))]]
-    for num_train in dict.fromkeys(cell.overrides["num_train"] for cell in cells):
+    by_size = {catalog.efficiency(cell): cell for cell in cells}
+    for num_train in dict.fromkeys(number for number, _ in by_size):
         line = [str(num_train)]
         for bound in catalog.EFFICIENCY_BOUNDS:
-            (cell,) = [
-                c for c in cells if (c.overrides["num_train"], c.overrides["stability_bound"]) == (num_train, bound)
-            ]
-            some = found.of(cell)
+            some = found.of(by_size[num_train, bound])
             line += [median(_compared(some, "rmse")), str(len(some))]
         lines.append(line)
-    return "heat, CTFNO of preset quick: test RMSE x 1e-2, medians over seeds", lines
+    return "heat, CTFNO: test RMSE x 1e-2, medians over seeds", lines
 
 
 def _bound(bound: float | None) -> str:
     return "no bound" if bound is None else f"M = {bound:g}"
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------
+
+
+def by_error(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Trials with the best first; those that diverged have no error and are last."""
+    return sorted(trials, key=lambda item: np.inf if item["validation"] is None else item["validation"])
+
+
+def trials(folder: Path) -> list[Block]:
+    """What experiments.tune has tried, one table for each data set."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.json")):
+        dataset, model = path.stem.split("-")
+        found.setdefault(dataset, {})[model] = read_trials(path)
+    head = ["model", "settings", "seed", "steps", "CPU s", "validation error"]
+    if not found:
+        return [("none yet", [head])]
+    blocks = []
+    for dataset, by_model in found.items():
+        lines = [head]
+        for model, some in by_model.items():
+            for item in by_error(some):
+                seconds = f"{item['cpu_seconds']:.0f}" if "cpu_seconds" in item else _MISSING
+                error = "diverged" if item["validation"] is None else spread([item["validation"]])
+                lines.append([model, item["settings"], str(item["seed"]), str(item["steps"]), seconds, error])
+        blocks.append((dataset, lines))
+    return blocks
+
+
+def read_trials(path: Path) -> list[dict[str, Any]]:
+    """The trials in a file of experiments.tune; none if there is no file."""
+    remedy = "remove it and run its trials again"
+    found = read_json(path, remedy).get("trials") if path.exists() else []
+    if not isinstance(found, list):
+        raise ConfigError(f"{path} holds no trials; {remedy}")
+    return found
 
 
 # --- times ------------------------------------------------------------------------------------------------------------

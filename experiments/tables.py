@@ -20,7 +20,7 @@ FORMATS = ("text", "markdown")
 # NAME-details has a table of its own for each data set.
 NAMES = (
     *(name for table in table_lines.OVERVIEWS for name in (table, f"{table}-details")),
-    "vibration", "vibration-details", "effect_of_bound", "data_efficiency", "timing",
+    "noise", "vibration", "vibration-details", "effect_of_bound", "data_efficiency", "timing", "trials",
 )  # fmt: skip
 
 _BEGIN = re.compile(r"<!-- table: (.*?) -->")
@@ -46,8 +46,11 @@ def _blocks(table: str, results_dir: Path) -> list[table_lines.Block]:
         raise ConfigError(f"unknown table {table!r}; known are {', '.join(NAMES)}")
     if table == "timing":
         return table_lines.timing(results_dir / "timing")
+    if table == "trials":
+        return table_lines.trials(results_dir / "trials")
     found = table_lines.Results(results_dir)
     single = {
+        "noise": table_lines.noise,
         "vibration": table_lines.vibration,
         "vibration-details": table_lines.vibration_details,
         "effect_of_bound": table_lines.effect_of_bound,

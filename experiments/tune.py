@@ -21,12 +21,10 @@ from absl import flags
 from ctfno_jax import files
 from ctfno_jax.config import ConfigError, parse
 from ctfno_jax.training.workdir import read_json
-from experiments import catalog, configs, jobs, program, reproduce, tables
+from experiments import catalog, configs, jobs, program, reproduce, table_lines, tables
 from experiments.cells import Cell
 
 FLAGS = flags.FLAGS
-
-_REMEDY = "remove it and run its trials again"
 
 
 def trial(dataset: str, model: str, text: str, seed: int, fraction: float) -> Cell:
@@ -64,14 +62,6 @@ def digest(cell: Cell) -> str:
 def path(cell: Cell, results_dir: str | Path) -> Path:
     """Where the trials of a cell are kept."""
     return Path(results_dir) / "trials" / f"{cell.dataset}-{cell.model}.json"
-
-
-def kept(file: Path) -> list[dict[str, Any]]:
-    """The trials in a file; none if there is no file."""
-    found = read_json(file, _REMEDY).get("trials") if file.exists() else []
-    if not isinstance(found, list):
-        raise ConfigError(f"{file} holds no trials; {_REMEDY}")
-    return found
 
 
 def folder(cell: Cell) -> Path:
@@ -121,7 +111,7 @@ def entry(cell: Cell, failure: jobs.Failure | None) -> dict[str, Any]:
 def report(trials: list[dict[str, Any]]) -> str:
     """The trials as a table, best first."""
     lines = [["settings", "seed", "steps", "CPU s", "validation"]]
-    for item in sorted(trials, key=lambda item: math.inf if item["validation"] is None else item["validation"]):
+    for item in table_lines.by_error(trials):
         error = "diverged" if item["validation"] is None else f"{item['validation']:.4e}"
         lines.append([
             item["settings"], str(item["seed"]), str(item["steps"]), f"{item.get('cpu_seconds', math.nan):.0f}", error
@@ -134,18 +124,18 @@ def main() -> None:
         trial(FLAGS.dataset, FLAGS.model, text, seed, FLAGS.fraction) for seed in FLAGS.seeds for text in FLAGS.trial
     ]
     file = path(wanted[0], FLAGS.results_dir)
-    there = {item["config"] for item in kept(file)}
+    there = {item["config"] for item in table_lines.read_trials(file)}
     todo = [cell for cell in wanted if digest(cell) not in there]
     failed = {failure.work.log: failure for failure in jobs.run([work(cell) for cell in todo], FLAGS.jobs, "trials")}
     lost = []
     for cell in todo:
         failure = failed.get(work(cell).log)
         if failure is None or failure.code == program.DIVERGED:
-            files.write_json(file, {"trials": [*kept(file), entry(cell, failure)]})
+            files.write_json(file, {"trials": [*table_lines.read_trials(file), entry(cell, failure)]})
         else:
             lost.append(f"{failure.work.name} ({failure.line})")
     chosen = {digest(cell) for cell in wanted}
-    print(report([item for item in kept(file) if item["config"] in chosen]))
+    print(report([item for item in table_lines.read_trials(file) if item["config"] in chosen]))
     if lost:
         raise ConfigError(f"{len(lost)} of {len(todo)} trials failed: {'; '.join(lost)}")
 

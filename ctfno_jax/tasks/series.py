@@ -25,6 +25,8 @@ from ctfno_jax.types import Key, Params
 
 # Losses that some models implement themselves; see models.interface.
 OWN_LOSSES = ("elbo", "with_steps")
+# Standard deviations of the noise that observations are tested with, in the units of the data.
+NOISES = (0.1, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +60,7 @@ class SeriesTask:
         ("RMSE", "rmse"), ("RMSE of x", "rmse_x"), ("RMSE of y", "rmse_y"),
         ("RMSE of velocity", "rmse_velocity"), ("MSE", "mse"),
         ("training MSE", "train_mse"), ("relative L2 error", "nrmse"),
+        *((f"RMSE with noise of {size:g}", f"rmse_noise_{size:g}") for size in NOISES),
     )  # fmt: skip
 
     def __init__(
@@ -183,6 +186,7 @@ class SeriesTask:
             "train_mse": metrics.rmse(train[solved(train)], self.data.train.values[solved(train)]) ** 2,
             "unsolved": int(np.sum(~answered)),
             **({} if calls is None else {"function_evaluations": calls}),
+            **self._with_noise(params, test),
             **self._stability(params, test),
             "evaluation_seconds": round(seconds, 3),
         }
@@ -206,6 +210,16 @@ class SeriesTask:
             over_time = metrics.rmse_over_time(values, test.values)
             errors["rmse_over_time"] = [float(f"{value:.4g}") for value in over_time]
             errors["times"] = [float(f"{t:.6g}") for t in test.times]
+        return errors
+
+    def _with_noise(self, params: Params, test: Series) -> dict[str, float]:
+        """Errors of forecasts from noisy observations, over the series that a solver answers."""
+        errors = {}
+        for size in NOISES:
+            values = self.predict(params, inputs_of(with_noise(test, size)), test.times)
+            answered = solved(values)
+            if answered.any():
+                errors[f"rmse_noise_{size:g}"] = metrics.rmse(values[answered], test.values[answered])
         return errors
 
     def _stability(self, params: Params, test: Series) -> dict[str, Any]:
@@ -251,6 +265,12 @@ class SeriesTask:
 def inputs_of(some: Series) -> np.ndarray:
     """What a model reads: observed points, with the times of observation where series have their own."""
     return some.inputs(with_times=not some.regular)
+
+
+def with_noise(some: Series, size: float) -> Series:
+    """The same series with Gaussian noise of that standard deviation on the observed values, in the data's units."""
+    noise = size * np.random.default_rng(0).standard_normal(some.observed.shape)
+    return dataclasses.replace(some, observed=(some.observed + noise).astype(some.observed.dtype))
 
 
 def solved(values: np.ndarray) -> np.ndarray:

@@ -74,15 +74,12 @@ def test_singular_values_of_all_seeds_are_drawn_together(tmp_path, capsys):
 
 
 def test_data_efficiency_shows_every_seed_at_its_number_of_trajectories(tmp_path, capsys):
-    plain, bounded = (
-        next(o for o in catalog.efficiency_overrides() if (o["num_train"], o["stability_bound"]) == (40, bound))
-        for bound in (None, 1.2)
-    )
+    cells = {(*catalog.efficiency(cell), cell.seed): cell for cell in catalog.cells("data_efficiency", num_seeds=3)}
     for seed, rmse in enumerate((0.1, 0.3, 0.2)):
-        write_row(tmp_path, Cell("pde", "heat", "ctfno", "quick", seed, plain), rmse=rmse)
-    write_row(tmp_path, Cell("pde", "heat", "ctfno", "quick", 0, bounded), rmse=0.05)
+        write_row(tmp_path, cells[80, None, seed], rmse=rmse)
+    write_row(tmp_path, cells[80, 1.2, 0], rmse=0.05)
     (axis,) = figures.data_efficiency(tmp_path).axes
-    assert [label.get_text() for label in axis.get_xticklabels()] == ["40"]
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["80"]
     points = sorted(tuple(line.get_ydata()) for line in axis.lines if line.get_marker() == ".")
     assert points == [(0.05,), (0.1, 0.3, 0.2)]
     assert len(left_out(capsys)) == len(catalog.efficiency_overrides()) - 2

@@ -1,5 +1,6 @@
 """Tables show the rows beside all numbers of the paper, and the tables in the documents agree with the rows."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -183,14 +184,25 @@ def test_small_tables_show_medians(tmp_path):
         overrides = {"stability_bound": 1.2, "stability_rule": "rows"}
         cell = Cell("vibration", "plane_vibration", "ctfno", "paper", seed, overrides)
         write_row(tmp_path, cell, mse=mse, train_mse=mse / 2, certified_lipschitz=10 * mse, measured_gain=mse)
-        cell = Cell("pde", "heat", "ctfno", "quick", seed, catalog.efficiency_overrides()[0])
+        cell = Cell("pde", "heat", "ctfno", seed=seed, overrides=catalog.efficiency_overrides()[0])
         write_row(tmp_path, cell, rmse=mse)
     lines = [line.split() for line in tables.render("effect_of_bound", tmp_path).splitlines()]
     assert ["1.2", "rows", "2.000", "1.96", "1.000", "0.2", "0.02", "3"] in lines
     assert len(lines) == 2 + len(catalog.bound_overrides())
     lines = [line.split() for line in tables.render("data_efficiency", tmp_path).splitlines()]
-    assert lines[2] == ["20", "2.000", "3", "-", "0"]
+    assert lines[2] == ["20", "2.000", "3", "-", "0", "-", "0"]
     assert [line[0] for line in lines[2:]] == [str(4 * share) for share in catalog.SHARES]
+
+
+def test_noise_stands_beside_the_error_without_it(tmp_path):
+    for seed, factor in enumerate((1, 2)):
+        for cell in catalog.cells("noise", num_seeds=1):
+            scores = {"rmse": 0.01 * factor, "rmse_noise_0.1": 0.02 * factor, "certified_lipschitz": 5.0 * factor}
+            write_row(tmp_path, dataclasses.replace(cell, seed=seed), **scores)
+    lines = [line.split("  ") for line in tables.render("noise", tmp_path).splitlines()]
+    found = [[text.strip() for text in line if text.strip()] for line in lines[2:]]
+    assert [line[:2] for line in found] == [[name, b] for name in ("sine", "sawtooth") for b in ("no bound", "M = 1")]
+    assert all(line[2:] == ["1.500 ± 0.500", "3.000 ± 1.000", "-", "7.5", "-", "2"] for line in found)
 
 
 HEAT = {

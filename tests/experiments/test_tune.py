@@ -6,7 +6,7 @@ import pytest
 from helpers import program_flags
 
 from ctfno_jax.config import ConfigError
-from experiments import configs, jobs, tune
+from experiments import configs, jobs, table_lines, tables, tune
 
 TINY = (
     "width=4 modes=4 time_width=8 time_features=4 num_train=4 num_validation=2 batch_size=2 train_grid=64 steps=2 "
@@ -61,7 +61,26 @@ def test_a_damaged_file_of_trials_is_named(tmp_path):
     file = tmp_path / "heat-ctfno.json"
     file.write_text('{"trials": 3}')
     with pytest.raises(ConfigError, match=r"heat-ctfno\.json holds no trials; remove it and run its trials again"):
-        tune.kept(file)
+        table_lines.read_trials(file)
+
+
+def test_the_table_of_trials_has_the_best_first(tmp_path):
+    known = {"seed": 0, "steps": 100, "config": "0"}
+    found = [
+        {**known, "settings": "a", "validation": 0.02, "cpu_seconds": 7.4},
+        {**known, "settings": "b", "validation": None, "failure": "error"},
+        {**known, "settings": "c", "validation": 0.01, "cpu_seconds": 8.0},
+    ]
+    (tmp_path / "trials").mkdir()
+    for model in ("ctfno", "fno_2d"):
+        (tmp_path / "trials" / f"heat-{model}.json").write_text(json.dumps({"trials": found}))
+    lines = [line.split() for line in tables.render("trials", tmp_path).splitlines()]
+    assert lines[0] == ["heat"]
+    assert lines[2:5] == [
+        ["ctfno", "c", "0", "100", "8", "1.000"], ["ctfno", "a", "0", "100", "7", "2.000"],
+        ["ctfno", "b", "0", "100", "-", "diverged"],
+    ]  # fmt: skip
+    assert [line[0] for line in lines[5:]] == ["fno_2d"] * 3
 
 
 @pytest.mark.slow

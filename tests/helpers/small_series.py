@@ -32,8 +32,9 @@ SETTINGS = {
 @functools.cache
 def dataset(name: str = "sine", **options: Any) -> SeriesDataset:
     """Sixteen training series of twelve points, seven of them observed."""
+    sizes = {"num_train": 16, "num_validation": 4, "num_test": 5}
     options = {"num_points": 12, "num_observed": 7, "final_time": 6.0, **options}
-    data = problems.load_dataset(name, num_train=16, num_validation=4, num_test=5, **options)
+    data = problems.load_dataset(name, **{**sizes, **options})
     assert isinstance(data, SeriesDataset)
     return data
 

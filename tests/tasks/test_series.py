@@ -143,12 +143,27 @@ def test_errors_on_the_test_set_agree_with_each_other():
     assert np.sqrt(np.mean(np.square(scores["rmse_over_time"]))) == pytest.approx(scores["rmse"], rel=1e-3)
     assert (scores["unsolved"], len(scores["times"])) == (0, 5)
     assert "function_evaluations" not in scores
+    for size, name in ((0.1, "rmse_noise_0.1"), (1.0, "rmse_noise_1")):
+        noisy = task.predict(params, series.with_noise(test, size).observed, test.times)
+        assert scores[name] == metrics.rmse(noisy, test.values)
     assert scores["certified_lipschitz"] >= scores["measured_gain"] > 0
     assert sorted(scores["singular_values"]["kernels"], reverse=True) == scores["singular_values"]["kernels"]
     validation = task.evaluate(params, "validation")
     some = task.data.validation
     assert validation["validation_rmse"] == metrics.rmse(task.predict(params, some.observed, some.times), some.values)
     assert validation["validation_unsolved"] == 0
+
+
+def test_noise_is_on_the_observed_values_only_and_of_the_given_size():
+    test = small_series.dataset("spiral", num_test=500).test
+    assert np.array_equal(series.with_noise(test, 0.0).observed, test.observed)
+    small, large = (series.with_noise(test, size) for size in (0.25, 1.0))
+    assert np.std(large.observed - test.observed) == pytest.approx(1.0, rel=0.05)
+    # The same draw at every size, so that levels can be compared.
+    assert np.allclose(4 * (small.observed - test.observed), large.observed - test.observed, atol=1e-5)
+    for name in ("observed_times", "times", "values"):
+        assert np.array_equal(getattr(large, name), getattr(test, name))
+    assert large.observed.dtype == test.observed.dtype
 
 
 def test_without_the_test_set_only_validation_data_are_evaluated():
