@@ -153,7 +153,7 @@ def details(table: str, found: Results) -> list[Block]:
                 model, *_beside(some, dataset, paper_results.number(table, model, dataset)),
                 *(text(some) for _, text in columns), *_sizes(some, dataset, model),
             ])  # fmt: skip
-        facts = _facts([row for some in there.values() for row in some])
+        facts = _facts([row for some in there.values() for row in some]) + _augmentation(there)
         blocks.append((f"{dataset}: test {_METRICS[paper_results.metric(dataset)]} x 1e-2, {_SEEDS}{facts}", lines))
     return blocks
 
@@ -211,6 +211,20 @@ def noise(found: Results) -> Block:
         bound = _bound(cell.overrides.get("stability_bound"))
         lines.append([cell.dataset, bound, *(text(some) for _, text in columns), str(len(some))])
     return f"CTFNO on noisy observations: test RMSE x 1e-2, {_SEEDS}", lines
+
+
+_SYMMETRIES = {"sign_flips": "sign flips", "reflections": "reflections", "translations": "translations"}
+
+
+def _augmentation(there: Mapping[str, list[Row]]) -> str:
+    """The symmetries that models were trained with, and by which models where not by all."""
+    present = {model: some for model, some in there.items() if some}
+    texts = []
+    for setting, label in _SYMMETRIES.items():
+        models = [model for model, some in present.items() if some[0]["config"]["settings"].get(setting)]
+        if models:
+            texts.append(label if len(models) == len(present) else f"{label} ({', '.join(models)})")
+    return f"; trained with {', '.join(texts)}" if texts else ""
 
 
 # --- tables of one data set -------------------------------------------------------------------------------------------

@@ -153,6 +153,15 @@ def test_models_that_the_paper_lacks_have_lines_of_their_own(tmp_path):
     assert {text for _, text in found["ctfno_semigroup"]} == {"-"}
 
 
+def test_the_title_names_the_symmetries_that_models_were_trained_with(tmp_path):
+    write_row(tmp_path, Cell("pde", "heat", "ctfno"), settings={"reflections": True, "translations": False})
+    title = tables.render("pde-details", tmp_path).splitlines()[0]
+    assert title.endswith("half the range; trained with reflections")
+    write_row(tmp_path, Cell("pde", "heat", "deeponet"), settings={"reflections": True, "translations": True})
+    title = tables.render("pde-details", tmp_path).splitlines()[0]
+    assert title.endswith("; trained with reflections, translations (deeponet)")
+
+
 # --- tables of one data set -------------------------------------------------------------------------------------------
 
 
