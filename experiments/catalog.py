@@ -65,8 +65,8 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
             (e, d, m, "default", {}) for e, d in pairs for m in ("neural_flow", "neural_laplace", "fno_2d", "ctfno")
         ]
     if table == "vibration":
-        rows = [("vibration", "plane_vibration", m, "default", {}) for m in VIBRATION]
-        return [*rows, ("vibration", "plane_vibration", "ctfno", "default", {"stability_bound": None})]
+        models = [*((m, {}) for m in VIBRATION), ("ctfno", {"stability_bound": None})]
+        return [("vibration", "plane_vibration", m, preset, o) for preset in ("default", "paper") for m, o in models]
     if table == "effect_of_bound":
         return [("vibration", "plane_vibration", "ctfno", "paper", o) for o in bound_overrides()]
     if table == "data_efficiency":

@@ -52,12 +52,13 @@ def _blocks(table: str, results_dir: Path) -> list[table_lines.Block]:
     single = {
         "noise": table_lines.noise,
         "vibration": table_lines.vibration,
-        "vibration-details": table_lines.vibration_details,
         "effect_of_bound": table_lines.effect_of_bound,
         "data_efficiency": table_lines.data_efficiency,
     }
     if table in single:
         return [single[table](found)]
+    if table == "vibration-details":
+        return table_lines.vibration_details(found)
     if table in table_lines.OVERVIEWS:
         return [table_lines.overview(table, found)]
     return table_lines.details(table.removesuffix("-details"), found)
