@@ -6,7 +6,10 @@ from ctfno_jax.data import problems
 from experiments import configs
 from experiments.cells import Cell
 
-TABLES = ("pde", "ablation", "synthetic", "de_on_fields", "noise", "vibration", "effect_of_bound", "data_efficiency")
+TABLES = (
+    "pde", "ablation", "synthetic", "de_on_fields", "noise", "vibration", "effect_of_bound", "data_efficiency",
+    "universality",
+)  # fmt: skip
 
 EQUATIONS = ("heat", "burgers", "diffusion_sorption", "navier_stokes")
 SURROGATES = ("ctfno", "ctfno_semigroup", "ctfno_odd", "fno_rnn", "fno_2d", "deeponet", "pod_deeponet")
@@ -24,6 +27,9 @@ BOUNDS: tuple[float | None, ...] = (0.3, 0.6, 1.2, 2.5, 5.0, 10.0, None)
 RULES = ("rows", "rows_and_columns")
 SHARES = (5, 20, 100)
 EFFICIENCY_BOUNDS: tuple[float | None, ...] = (None, 1.2, 2.5)
+
+# Sizes that show how the error falls as the network grows: one of them varies, the other is the largest.
+SIZES = (4, 8, 16, 32)
 
 # Minutes of one CPU core that a cell of the default preset may take.
 BUDGETS = {"heat": 5, "burgers": 8, "diffusion_sorption": 5, "navier_stokes": 15, "reaction": 5, "plane_vibration": 3}
@@ -71,6 +77,9 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
         return [("vibration", "plane_vibration", "ctfno", "paper", o) for o in bound_overrides()]
     if table == "data_efficiency":
         return [("pde", "heat", "ctfno", "default", o) for o in efficiency_overrides()]
+    if table == "universality":
+        pairs = dict.fromkeys([*((w, SIZES[-1]) for w in SIZES), *((SIZES[-1], m) for m in SIZES)])
+        return [("pde", "heat", "ctfno", "quick", {"width": w, "modes": [m]}) for w, m in pairs]
     raise ValueError(f"unknown table {table!r}; known are {', '.join(TABLES)}")
 
 

@@ -312,6 +312,16 @@ def data_efficiency(found: Results) -> Block:
     return "heat, CTFNO: test RMSE x 1e-2, medians over seeds", lines
 
 
+def universality(found: Results) -> Block:
+    """Errors on heat as width or the number of modes grows."""
+    lines = [["width", "modes", "parameters", "test RMSE", "seeds"]]
+    for cell in catalog.cells("universality", num_seeds=1):
+        some = found.of(cell)
+        sizes = [str(cell.overrides["width"]), str(cell.overrides["modes"][0])]
+        lines.append([*sizes, _parameters(some), spread(_compared(some, "rmse")), str(len(some))])
+    return f"heat, CTFNO of preset quick: test RMSE x 1e-2, {_SEEDS}", lines
+
+
 def _bound(bound: float | None) -> str:
     return "no bound" if bound is None else f"M = {bound:g}"
 

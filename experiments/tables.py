@@ -20,7 +20,8 @@ FORMATS = ("text", "markdown")
 # NAME-details has a table of its own for each data set.
 NAMES = (
     *(name for table in table_lines.OVERVIEWS for name in (table, f"{table}-details")),
-    "noise", "vibration", "vibration-details", "effect_of_bound", "data_efficiency", "timing", "trials",
+    "noise", "vibration", "vibration-details", "effect_of_bound", "data_efficiency", "universality", "timing",
+    "trials",
 )  # fmt: skip
 
 _BEGIN = re.compile(r"<!-- table: (.*?) -->")
@@ -54,6 +55,7 @@ def _blocks(table: str, results_dir: Path) -> list[table_lines.Block]:
         "vibration": table_lines.vibration,
         "effect_of_bound": table_lines.effect_of_bound,
         "data_efficiency": table_lines.data_efficiency,
+        "universality": table_lines.universality,
     }
     if table in single:
         return [single[table](found)]

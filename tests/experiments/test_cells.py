@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers import compiled, prediction, program_flags
 
-from ctfno_jax import files, load_predictor, metrics
+from ctfno_jax import files, load_predictor, metrics, results
 from ctfno_jax.config import ConfigError
 from ctfno_jax.data import problems
 from ctfno_jax.tasks.fields import FieldTask
@@ -52,7 +52,7 @@ def test_a_program_makes_the_cell_of_its_command(monkeypatch, overrides):
     assert module == "experiments.pde"
     program_flags.parse(monkeypatch, *arguments)
     monkeypatch.setattr(cells, "run_cells", lambda todo, *_, **__: seen.extend(todo) or [{}])
-    monkeypatch.setattr(rows, "summary", lambda *_: "")
+    monkeypatch.setattr(results, "summary", lambda *_: "")
     cells.run_from_flags("pde")
     assert seen == [cell]
 

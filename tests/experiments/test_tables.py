@@ -200,6 +200,16 @@ def test_small_tables_show_medians(tmp_path):
     assert [line[0] for line in lines[2:]] == [str(4 * share) for share in catalog.SHARES]
 
 
+def test_every_size_of_the_network_has_its_error(tmp_path):
+    cells = catalog.cells("universality", num_seeds=1)
+    assert len({(cell.overrides["width"], *cell.overrides["modes"]) for cell in cells}) == len(cells) == 7
+    for i, cell in enumerate(cells):
+        write_row(tmp_path, cell, rmse=0.01 * (i + 1))
+    lines = [line.split() for line in tables.render("universality", tmp_path).splitlines()[2:]]
+    assert [line[3] for line in lines] == [f"{i + 1}.000" for i in range(7)]
+    assert lines[0] == ["4", "32", "1,234,567", "1.000", "1"]
+
+
 def test_noise_stands_beside_the_error_without_it(tmp_path):
     for seed, factor in enumerate((1, 2)):
         for cell in catalog.cells("noise", num_seeds=1):
