@@ -24,7 +24,7 @@ from flax import linen as nn
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ctfno_jax.models import composition, ctfno, inputs, latent
+from ctfno_jax.models import composition, ctfno, inputs, observed
 from ctfno_jax.ops import lipschitz, spectral
 from ctfno_jax.types import Apply, Params
 
@@ -191,7 +191,7 @@ def _at_first(layer: LayerBound, num_times: int) -> LayerBound:
 
 
 def observed_lipschitz(
-    model: latent.ObservedCTFNO, params: Params, times: Float[Array, " time"], *, exact: bool = True
+    model: observed.ObservedCTFNO, params: Params, times: Float[Array, " time"], *, exact: bool = True
 ) -> Float[np.ndarray, " time"]:
     """For each time, a proven bound on the L2 Lipschitz constant of the map from observed values to the forecast.
 

@@ -65,7 +65,7 @@ class Predictor:
     @property
     def is_series(self) -> bool:
         """The run reads observed vectors, not fields."""
-        return self.description["task"] == "series"
+        return self.description["task"] in ("series", "latent")
 
     def __call__(self, u0: Any, times: Any) -> Float[np.ndarray, "batch time *space channels"]:
         """Solutions at ``times``, ``(time,)`` or ``(batch, time)``, from states ``(batch, *space, channels)``."""

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from flax import linen as nn
 
 from ctfno_jax.models.ctfno import CTFNO
+from ctfno_jax.models.dynamics import GridDynamics
 from ctfno_jax.models.encoders import GRUEncoder
-from ctfno_jax.models.latent import LatentCTFNO, ObservedCTFNO
+from ctfno_jax.models.latent import LatentModel
+from ctfno_jax.models.observed import ObservedCTFNO
 
 _LATENT = 20
 
@@ -42,9 +44,9 @@ def _f2_low() -> ObservedCTFNO:
 
 def _f2_latent(
     depth: int, time_features: int, hidden: int, features: int, bound: float | None, num_classes: int = 0
-) -> LatentCTFNO:
+) -> LatentModel:
     operator = _f2(32, 10, depth, 64, time_features, lifting="low_pass", padding=0.1, stability_bound=bound)
-    return LatentCTFNO(operator, GRUEncoder(hidden, _LATENT), features, num_classes)
+    return LatentModel(GRUEncoder(hidden), GridDynamics(operator, _LATENT), features, _LATENT, num_classes)
 
 
 def _f2_vibration() -> ObservedCTFNO:

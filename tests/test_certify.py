@@ -9,9 +9,10 @@ import optax
 import pytest
 
 from ctfno_jax.certify import certify, measured_gain, observed_lipschitz, uncertifiable
-from ctfno_jax.models import ctfno, latent
+from ctfno_jax.models import ctfno
 from ctfno_jax.models.composition import Residual, Semigroup
 from ctfno_jax.models.fno import FNORNN
+from ctfno_jax.models.observed import ObservedCTFNO
 
 TINY = {"width": 6, "modes": (4,), "depth": 2, "heads": 2, "time_width": 8, "time_features": 4, "time_scale": 5.0}
 TIMES = jnp.asarray([0.0, 0.05, 0.3, 0.9, 2.5, 7.0])
@@ -321,7 +322,7 @@ def test_traced_parameters_or_times_are_refused_and_concrete_ones_work_while_tra
 
 def test_other_modules_are_refused():
     message = "only CTFNO, and Residual or Semigroup around it, have a certificate, got "
-    for model, name in ((latent.ObservedCTFNO(ctfno.CTFNO()), "ObservedCTFNO"), (Residual(FNORNN(), 0.1), "FNORNN")):
+    for model, name in ((ObservedCTFNO(ctfno.CTFNO()), "ObservedCTFNO"), (Residual(FNORNN(), 0.1), "FNORNN")):
         assert uncertifiable(model) == message + name
         with pytest.raises(ValueError, match=message + name):
             certify(model, {}, TIMES)
@@ -348,7 +349,7 @@ def test_times_that_mean_nothing_are_refused(times, message):
 
 def _observed_case(seed=0, out_features=2, inputs=2, scale=1.0):
     """A forecast from five observed points, with every parameter random."""
-    model = latent.ObservedCTFNO(ctfno.CTFNO(**TINY), grid_points=10, out_features=out_features)
+    model = ObservedCTFNO(ctfno.CTFNO(**TINY), grid_points=10, out_features=out_features)
     rng = np.random.default_rng(seed)
     observed = rng.normal(size=(5, inputs)).astype(np.float32)
     shapes = jax.eval_shape(model.init, jax.random.key(seed), observed[None], TIMES[:1])

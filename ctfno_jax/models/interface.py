@@ -8,10 +8,12 @@ Optional methods and fields of a model, all read here and nowhere else:
 * ``resampled(num_times)``: the model on another number of instants.
 * ``initialize_from_data(variables, u0, times, u)``: variables with constants computed from training data.
 * ``negative_elbo``, ``loss_with_steps``: losses that need more than the output.
+* ``posterior(inputs, times, key)``: the output from one draw of a latent state, with the distribution of that state.
 * ``stepping``, ``adjoint``: how an ODE solver inside steps, and how it is differentiated.
 * ``num_times``, ``num_steps``: instants that are computed whatever is asked.
 * ``from_last_observation = True``: time zero is that of the last observation.
-* ``operator``: the module that this one is built around. What a wrapper does not implement is asked of it.
+* ``operator``, or ``dynamics``: the module that this one is built around. What a wrapper does not implement is asked of
+  it.
 """
 
 import functools
@@ -35,7 +37,11 @@ _LOSSES = {
 
 def _operator(model: nn.Module) -> nn.Module | None:
     """The module that a wrapper is built around; None if the model is no wrapper."""
-    return getattr(model, "operator", None)
+    return getattr(model, _operator_field(model), None)
+
+
+def _operator_field(model: nn.Module) -> str:
+    return "dynamics" if hasattr(model, "dynamics") else "operator"
 
 
 def _chain(model: nn.Module | None) -> Iterator[nn.Module]:
@@ -49,7 +55,7 @@ def _with_operator(model: nn.Module, operator: nn.Module) -> nn.Module:
     """The wrapper around another operator; the model itself if it is the same."""
     if operator is _operator(model):
         return model
-    return model.clone(operator=operator, parent=None, name=None)
+    return model.clone(**{_operator_field(model): operator}, parent=None, name=None)
 
 
 def check_fields(model: nn.Module) -> None:
@@ -172,3 +178,8 @@ def from_last_observation(model: nn.Module) -> bool:
 def follows_observations(model: nn.Module) -> bool:
     """Whether a series model has a state at each observation, and needs their times."""
     return hasattr(model, "loss_with_steps")
+
+
+def has_posterior(model: nn.Module) -> bool:
+    """Whether the model draws a latent state, so that it can answer more than once."""
+    return hasattr(model, "posterior")

@@ -1,51 +1,30 @@
-"""CTFNO on vector-valued time series: by embedding observed points, or through a latent state."""
+"""Irregular series through a latent state: an encoder of the observations, dynamics, and a decoder."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from ctfno_jax.models import ctfno, encoders, inputs, layers
+from ctfno_jax.models import layers, mlp
+from ctfno_jax.models.inputs import as_float, check_positive, check_times
+from ctfno_jax.models.packing import unpack
+from ctfno_jax.ops.interpolation import interpolate
 from ctfno_jax.types import Key
 
-
-class ObservedCTFNO(nn.Module):
-    """Forecasts a vector from observed points: each becomes a function on a small grid, one channel per point.
-
-    Attributes:
-      operator: a one-dimensional CTFNO with one output channel.
-      grid_points: points of the grid that a vector is mapped to.
-      out_features: components of the forecast.
-      observation_scale: multiplies the times of observation, where points have them, to be of the order of one.
-    """
-
-    operator: ctfno.CTFNO
-    grid_points: int = 16
-    out_features: int = 1
-    observation_scale: float = 1.0
-
-    @nn.compact
-    def __call__(
-        self,
-        observations: Float[Array, "batch steps features"],
-        times: Float[Array, " time"] | Float[Array, "batch time"],
-    ) -> Float[Array, "batch time out_features"]:
-        """Values at ``times``; times of observation may come as a last feature of the points."""
-        inputs.check_real("observations", observations)
-        weight, bias = layers.Affine(self.grid_points, name="point_embedding")(observations.shape[-1])
-        if self.observation_scale != 1:
-            values, clock = jnp.split(observations, [self.out_features], axis=-1)
-            observations = jnp.concatenate([values, self.observation_scale * clock], axis=-1)
-        functions = observations @ weight + bias
-        u = self.operator(functions.swapaxes(1, 2), times)[..., 0]
-        weight, bias = layers.Affine(self.out_features, name="point_projection")(self.grid_points)
-        return u @ weight + bias
+BASELINES = ("none", "linear")
 
 
 class LatentPrediction(NamedTuple):
-    """Decoded values at the query times, the posterior they came from, and class scores if there is a classifier."""
+    """Answers at the query times, and the Gaussian that the latent state was drawn from.
+
+    Attributes:
+      values: of all features.
+      mean: of the latent state at time zero.
+      std: its standard deviation.
+      logits: scores of the classes, if there are any.
+    """
 
     values: Float[Array, "batch time features"]
     mean: Float[Array, "batch latent"]
@@ -53,37 +32,149 @@ class LatentPrediction(NamedTuple):
     logits: Float[Array, "batch time classes"] | None
 
 
-class LatentCTFNO(nn.Module):
-    """Encoder to a latent state, CTFNO from there to the latent state at any time, and a linear decoder.
+class LatentModel(nn.Module):
+    """An encoder to a latent state, dynamics that take it to any time, and a decoder.
 
     Attributes:
-      operator: a one-dimensional CTFNO with one output channel; its grid is the latent state.
-      encoder: of the observations.
+      encoder: module ``(observations, latent) -> (mean, std)``; see :mod:`ctfno_jax.models.encoders`.
+      dynamics: module ``(z0, times, decode) -> z``; see :mod:`ctfno_jax.models.dynamics`.
       out_features: components of the series.
-      num_classes: outputs of a linear classifier on the latent state at each time; 0 for none.
+      latent: size of the latent state.
+      num_classes: outputs of a linear classifier of the latent state at each time, which are then the answer; 0 for
+        none.
+      decoder_units: width of a hidden layer of the decoder; 0 for one linear map.
+      baseline: ``"linear"`` adds the linear interpolation of the observations to the values, so that the latent state
+        only has to carry the difference.
     """
 
-    operator: ctfno.CTFNO
-    encoder: encoders.GRUEncoder
-    out_features: int
+    encoder: Any
+    dynamics: Any
+    out_features: int = 1
+    latent: int = 20
     num_classes: int = 0
+    decoder_units: int = 0
+    baseline: str = "none"
 
-    @nn.compact
+    def check_fields(self) -> None:
+        self.encoder.check_fields()
+        check_positive(self, ("out_features", "latent"))
+        for name in ("num_classes", "decoder_units"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.baseline not in BASELINES:
+            raise ValueError(f"baseline must be one of {', '.join(BASELINES)}, got {self.baseline!r}")
+
+    def setup(self) -> None:
+        self.check_fields()
+        hidden = [self.decoder_units] if self.decoder_units else []
+        self.decoder = mlp.MLP((self.latent, *hidden, self.out_features))
+        if self.num_classes:
+            self.classifier = layers.Affine(self.num_classes)
+
     def __call__(
         self,
-        values: Float[Array, "batch observed features"],
-        mask: Float[Array, "batch observed features"],
-        observed_times: Float[Array, " observed"],
+        observations: Float[Array, "batch steps inputs"],
         times: Float[Array, " time"] | Float[Array, "batch time"],
-        key: Key | None = None,
-    ) -> LatentPrediction:
-        """Predicts from the posterior mean, or from one draw if there is a key."""
-        mean, std = self.encoder(values, mask, observed_times)
+    ) -> Float[Array, "batch time outputs"]:
+        """Values at ``times``, or scores of classes, from the mean of the latent state.
+
+        Args:
+          observations: packed, see :mod:`ctfno_jax.models.packing`.
+          times: shared by all series, or one grid of times per series; in any order.
+        """
+        found = self.posterior(observations, times)
+        return found.values if found.logits is None else found.logits
+
+    def posterior(self, observations: Array, times: Array, key: Key | None = None) -> LatentPrediction:
+        """From the mean of the latent state, or from one draw if there is a key."""
+        check_times(times)
+        observations = as_float(observations)
+        times = jnp.asarray(times).astype(observations.dtype)
+        parts = unpack(observations)
+        if parts.values.shape[-1] != self.out_features:
+            raise ValueError(
+                f"observations have {parts.values.shape[-1]} features, but out_features is {self.out_features}"
+            )
+        mean, std = self.encoder(observations, self.latent)
         z0 = mean if key is None else mean + std * jax.random.normal(key, mean.shape, mean.dtype)
-        z = self.operator(z0[..., None], times)[..., 0]
-        weight, bias = layers.Affine(self.out_features, name="decoder")(self.encoder.latent)
+        maps = self.decoder()
+        decode = lambda z: mlp.mlp(maps, z)  # noqa: E731
+        z = self.dynamics(z0, times, decode)
+        values = decode(z)
+        if self.baseline == "linear":
+            every = jnp.broadcast_to(times, (len(observations), times.shape[-1]))
+            values = values + interpolate(parts.times, parts.values, parts.mask, every)
         logits = None
         if self.num_classes:
-            class_weight, class_bias = layers.Affine(self.num_classes, name="classifier")(self.encoder.latent)
-            logits = z @ class_weight + class_bias
-        return LatentPrediction(z @ weight + bias, mean, std, logits)
+            weight, bias = self.classifier(self.latent)
+            logits = z @ weight + bias
+        return LatentPrediction(values, mean, std, logits)
+
+
+class ODERNN(nn.Module):
+    """Forecasts from the state after the last observation before each query time, moved there by its vector field.
+
+    No latent distribution: every answer knows all earlier observations, so where most points are observed its task is
+    easier than that of a latent model.
+
+    Attributes:
+      out_features: components of the series.
+      hidden: size of the recurrent mean, and of the recurrent spread.
+      units: width of the vector field, and of the decoder.
+      depth: maps between hidden layers of the field.
+      gate_units: width of the three gates.
+      substeps: steps of Euler's method from one time to the next.
+      num_classes: outputs of a linear classifier of the state, which are then the answer; 0 for none.
+    """
+
+    out_features: int = 1
+    hidden: int = 15
+    units: int = 300
+    depth: int = 3
+    gate_units: int = 100
+    substeps: int = 2
+    num_classes: int = 0
+
+    def check_fields(self) -> None:
+        check_positive(self, ("out_features", "hidden", "units", "depth", "gate_units", "substeps"))
+
+    @nn.compact
+    def __call__(self, observations: Array, times: Array) -> Float[Array, "batch time outputs"]:
+        """Values at ``times``, or scores of classes."""
+        from ctfno_jax.models import encoders
+
+        check_times(times)
+        observations = as_float(observations)
+        times = jnp.asarray(times).astype(observations.dtype)
+        parts = unpack(observations)
+        read = jnp.concatenate([parts.values, parts.mask], axis=-1)
+        cell = encoders.ODERNNCell(self.hidden, self.units, self.depth, self.gate_units, name="cell")(read.shape[-1])
+
+        def step(carry: Any, now: Any) -> tuple[Any, Any]:
+            mean, spread, last, started = carry
+            time, some, valid = now
+            gap = jnp.where(started > 0, time - last, 0)
+            moved = encoders.euler(cell[0], mean, gap, self.substeps)
+            new = (*encoders.ode_rnn_step(cell, moved, spread, some), time, jnp.ones_like(started))
+            carry = tuple(jnp.where(valid > 0, a, b) for a, b in zip(new, carry, strict=True))
+            return carry, carry[0]
+
+        batch = len(observations)
+        zeros = jnp.zeros((batch, self.hidden), observations.dtype)
+        start = (zeros, zeros, jnp.zeros((batch, 1), zeros.dtype), jnp.zeros((batch, 1), zeros.dtype))
+        sequence = tuple(jnp.swapaxes(a, 0, 1) for a in (parts.times[..., None], read, parts.valid[..., None]))
+        _, states = jax.lax.scan(step, start, sequence)
+        # The state before any observation comes first.
+        states = jnp.concatenate([zeros[:, None], jnp.swapaxes(states, 0, 1)], axis=1)
+        every = jnp.broadcast_to(times, (batch, times.shape[-1]))
+        at = jnp.where(parts.valid > 0, parts.times, jnp.inf)
+        earlier = (at[:, None] < every[..., None]) * jnp.arange(1, at.shape[1] + 1)
+        index = jnp.max(earlier, axis=-1)  # zero if there is none
+        since = jnp.take_along_axis(jnp.concatenate([jnp.zeros((batch, 1), at.dtype), at], axis=1), index, axis=1)
+        state = jnp.take_along_axis(states, index[..., None], axis=1)
+        state = encoders.euler(cell[0], state, jnp.where(index > 0, every - since, 0.0)[..., None], self.substeps)
+        if self.num_classes:
+            weight, bias = layers.Affine(self.num_classes, name="classifier")(self.hidden)
+            return state @ weight + bias
+        decoder = mlp.MLP((self.hidden, self.units, self.out_features), name="decoder")()
+        return mlp.mlp(decoder, state)

@@ -169,7 +169,7 @@ def _integration(model: Any) -> Integration:
     return integration
 
 
-def _unanswerable(stepping: str, times: np.ndarray, late_start: bool = False) -> str | None:
+def unanswerable(stepping: str, times: np.ndarray, late_start: bool = False) -> str | None:
     """One step from each time to the next needs times that differ, and one to come from."""
     if stepping != "queries":
         return None
@@ -218,7 +218,7 @@ class ObservedNeuralODE(nn.Module):
         _integration(self)
 
     def answerable(self, times: np.ndarray) -> str | None:
-        return _unanswerable(self.stepping, np.asarray(times), self.late_start)
+        return unanswerable(self.stepping, np.asarray(times), self.late_start)
 
     @nn.compact
     def __call__(
@@ -267,7 +267,7 @@ class FieldNeuralODE(nn.Module):
         _integration(self)
 
     def answerable(self, times: np.ndarray) -> str | None:
-        return _unanswerable(self.stepping, np.asarray(times))
+        return unanswerable(self.stepping, np.asarray(times))
 
     @nn.compact
     def __call__(

@@ -25,7 +25,7 @@ def physical(model: nn.Module, transform: Transform) -> ApplyFn:
     """The pure function ``decode(network(encode(u0), times))``, for JAX to transform."""
 
     def apply(params: Params, u0: Any, times: Any) -> Any:
-        u: Any = model.apply(params, transform.encode(u0), times)
+        u: Any = model.apply(params, transform.encode(u0), transform.encode_times(times))
         return transform.decode(u, tuple(u0.shape[1:-1]))
 
     return apply

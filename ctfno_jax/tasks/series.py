@@ -17,7 +17,7 @@ from ctfno_jax.config import ConfigError, ExperimentConfig, at_least, from_dict
 from ctfno_jax.data import batching, problems
 from ctfno_jax.data.series import Series, SeriesDataset
 from ctfno_jax.models import interface, registry
-from ctfno_jax.models.latent import ObservedCTFNO
+from ctfno_jax.models.observed import ObservedCTFNO
 from ctfno_jax.tasks import prediction
 from ctfno_jax.training import loop, losses
 from ctfno_jax.transforms.normalization import ChannelStatistics, Normalization, channel_statistics

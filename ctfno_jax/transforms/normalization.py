@@ -58,6 +58,9 @@ class Normalization:
     def encode(self, u0: ArrayLike) -> Float[Array, "batch *space channels"]:
         return self.inputs.normalize(u0)
 
+    def encode_times(self, times: ArrayLike) -> Array:
+        return jnp.asarray(times)
+
     def encode_solution(self, u: ArrayLike) -> Float[Array, "batch time *space out_channels"]:
         return self.outputs.normalize(u)
 

@@ -63,6 +63,9 @@ class OddExtension:
         cosine = jnp.broadcast_to(jnp.asarray(cosine, u0.dtype), (*even.shape[:-1], 1))
         return jnp.concatenate([self._extend(u0), even, cosine], axis=-1)
 
+    def encode_times(self, times: ArrayLike) -> Array:
+        return jnp.asarray(times)
+
     def encode_solution(self, u: ArrayLike) -> Float[Array, "batch time points channels"]:
         return _map_samples(self, self._checked(u, "u", ("batch", "time", "x", "channels")))
 

@@ -2,7 +2,7 @@
 
 A network between ``encode`` and ``decode`` is an operator on physical fields:
 
-    u(t) = decode(network(encode(u0), t), grid of u0)
+    u(t) = decode(network(encode(u0), encode_times(t)), grid of u0)
 
 All methods are pure JAX functions: they can be jitted, vmapped, differentiated and exported. Transforms are frozen and
 hashable, so they may be static arguments of ``jax.jit``.
@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from ctfno_jax.transforms.masked_normalization import MaskedNormalization
 from ctfno_jax.transforms.normalization import Normalization
 from ctfno_jax.transforms.odd_extension import OddExtension
 
@@ -28,6 +29,10 @@ class Transform(Protocol):
 
     def encode(self, u0: ArrayLike) -> Float[Array, "batch *points inputs"]:
         """Physical initial states ``(batch, *space, channels)`` as the network reads them."""
+        ...
+
+    def encode_times(self, times: ArrayLike) -> Array:
+        """Physical query times as the network reads them."""
         ...
 
     def encode_solution(self, u: ArrayLike) -> Float[Array, "batch time *points outputs"]:
@@ -65,6 +70,11 @@ class Chain:
             u0 = transform.encode(u0)
         return jnp.asarray(u0)
 
+    def encode_times(self, times: ArrayLike) -> Array:
+        for transform in self.transforms:
+            times = transform.encode_times(times)
+        return jnp.asarray(times)
+
     def encode_solution(self, u: ArrayLike) -> Array:
         for transform in self.transforms:
             u = transform.encode_solution(u)
@@ -100,7 +110,10 @@ class Chain:
         return grids
 
 
-KINDS: dict[str, Any] = {"chain": Chain, "normalization": Normalization, "odd_extension": OddExtension}
+KINDS: dict[str, Any] = {
+    "chain": Chain, "normalization": Normalization, "odd_extension": OddExtension,
+    "masked_normalization": MaskedNormalization,
+}  # fmt: skip
 
 
 def from_dict(values: Mapping[str, Any]) -> Transform:

@@ -17,12 +17,13 @@ from ctfno_jax.config import ConfigError, ExperimentConfig
 from ctfno_jax.data import problems
 from ctfno_jax.models import registry
 from ctfno_jax.tasks.fields import FieldSettings, FieldTask
+from ctfno_jax.tasks.latent import LatentSettings, LatentTask
 from ctfno_jax.tasks.series import SeriesSettings, SeriesTask
 from ctfno_jax.training import optimizers
 
 PRESETS = ("quick", "default", "paper")
-SETTINGS = {"fields": FieldSettings, "series": SeriesSettings}
-TASKS = {"fields": FieldTask, "series": SeriesTask}
+SETTINGS = {"fields": FieldSettings, "series": SeriesSettings, "latent": LatentSettings}
+TASKS = {"fields": FieldTask, "series": SeriesTask, "latent": LatentTask}
 SECTIONS = {
     "data": config_lib.DataConfig,
     "optimizer": config_lib.OptimizerConfig,
@@ -34,6 +35,7 @@ EXPERIMENTS = {
     "pde": ("heat", "burgers", "diffusion_sorption", "navier_stokes", "reaction"),
     "synthetic": ("square", "sawtooth", "stiff", "spiral", "sine", "reaction"),
     "vibration": ("plane_vibration",),
+    "timeseries": ("mujoco",),
 }
 DATASETS = tuple(dict.fromkeys(dataset for datasets in EXPERIMENTS.values() for dataset in datasets))
 

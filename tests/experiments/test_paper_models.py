@@ -13,7 +13,7 @@ def _shape(*shape):
 
 
 def _observed(features):
-    return _shape(2, 6, features), _shape(2, 6, features), _shape(6), _shape(3)
+    return _shape(2, 6, 1 + 2 * features), _shape(3)
 
 
 @pytest.mark.parametrize(

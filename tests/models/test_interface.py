@@ -10,10 +10,10 @@ from ctfno_jax.models.composition import Residual, Semigroup
 from ctfno_jax.models.ctfno import CTFNO
 from ctfno_jax.models.deeponet import DeepONet
 from ctfno_jax.models.fno import FNO2D, FNORNN
-from ctfno_jax.models.latent import ObservedCTFNO
 from ctfno_jax.models.neural_flow import FieldNeuralFlow, ObservedNeuralFlow
 from ctfno_jax.models.neural_laplace import FieldNeuralLaplace, ObservedNeuralLaplace
 from ctfno_jax.models.neural_ode import FieldNeuralODE, ObservedNeuralODE
+from ctfno_jax.models.observed import ObservedCTFNO
 from ctfno_jax.models.pod_deeponet import PODDeepONet
 from ctfno_jax.models.recurrent_ode import SONODE, RecurrentNODE
 

@@ -1,120 +1,143 @@
-"""CTFNO on series: the recurrent encoder, and models around an operator, against their parts by hand."""
+"""Latent models: their parts in turn, parameter counts of the published ones, and what must not matter."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import partly_observed
 from helpers.parameters import random_parameters
 
-from ctfno_jax.models import ctfno, encoders, latent
+from ctfno_jax.models import dynamics, encoders, latent, registry
+from ctfno_jax.models.ctfno import CTFNO, num_parameters
+from ctfno_jax.ops.interpolation import interpolate
 
-OPERATOR = ctfno.CTFNO(width=4, modes=(3,), depth=1, heads=1, time_width=8, time_features=4)
-QUERIES = np.asarray([0.3, 0.1], np.float32)
-
-# --- the encoder --------------------------------------------------------------------------------------------------
-
-
-ENCODER = encoders.GRUEncoder(hidden=5, latent=6, readout=7)
-_encode = jax.jit(ENCODER.apply)
+OPERATOR = CTFNO(out_channels=2, width=4, modes=(2,), depth=1, heads=1, time_width=8, time_features=4)
+QUERIES = np.asarray([0.3, 0.1, 0.6], np.float32)
 
 
-def _encoder_case(seed=0, num_times=4):
-    rng = np.random.default_rng(seed)
-    values = rng.normal(size=(3, num_times, 2)).astype(np.float32)
-    mask = rng.integers(0, 2, size=values.shape).astype(np.float32)
-    times = np.cumsum(rng.uniform(0.1, 1.0, num_times)).astype(np.float32)
-    params = jax.eval_shape(ENCODER.init, jax.random.key(seed), values, mask, times)
-    leaves, tree = jax.tree.flatten(params)
-    # Biases start at zero; random ones show whether each is where it belongs.
-    leaves = [jnp.asarray(rng.normal(size=leaf.shape) * 0.5, jnp.float32) for leaf in leaves]
-    return ENCODER, jax.tree.unflatten(tree, leaves), values, mask, times
-
-
-def _gru_by_hand(params, values, mask, times):
-    """Backwards in time, one matrix product at a time, in double precision."""
-    p = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
-    sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
-    state = np.zeros((values.shape[0], 5))
-    last_time = times[-1]
-    for index in reversed(range(len(times))):
-        gap = np.full((values.shape[0], 1), last_time - times[index], np.float64)
-        last_time = times[index]
-        x = np.concatenate([gap, values[:, index] * mask[:, index], mask[:, index]], axis=-1)
-        r_x, z_x, n_x = np.split(x @ p["gru_input"]["weight"] + p["gru_input"]["bias"], 3, axis=-1)
-        r_h, z_h, n_h = np.split(state @ p["gru_state"]["weight"] + p["gru_state"]["bias"], 3, axis=-1)
-        reset, update = sigmoid(r_x + r_h), sigmoid(z_x + z_h)
-        state = (1 - update) * np.tanh(n_x + reset * n_h) + update * state
-    hidden = np.tanh(state @ p["readout_hidden"]["weight"] + p["readout_hidden"]["bias"])
-    mean, raw = np.split(hidden @ p["readout"]["weight"] + p["readout"]["bias"], 2, axis=-1)
-    return mean, np.abs(raw)
-
-
-@pytest.mark.parametrize("num_times", [1, 4])
-def test_the_encoder_is_a_gru_that_reads_backwards_in_time(num_times):
-    _, params, values, mask, times = _encoder_case(num_times=num_times)
-    mean, std = _encode(params, values, mask, times)
-    expected_mean, expected_std = _gru_by_hand(params, values, mask, times)
-    np.testing.assert_allclose(mean, expected_mean, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(std, expected_std, rtol=0, atol=1e-5)
-    assert np.all(np.asarray(std) >= 0)
-
-
-def test_values_that_were_not_observed_do_not_matter():
-    _, params, values, mask, times = _encoder_case()
-    changed = np.where(mask == 0, 1e3, values).astype(np.float32)
-    first, second = (_encode(params, v, mask, times) for v in (values, changed))
-    for a, b in zip(first, second, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_only_gaps_between_observations_matter_not_when_they_begin():
-    _, params, values, mask, times = _encoder_case()
-    shifted = _encode(params, values, mask, times + 4.0)[0]
-    np.testing.assert_allclose(shifted, _encode(params, values, mask, times)[0], rtol=0, atol=1e-5)
-    stretched = _encode(params, values, mask, 3 * times)[0]
-    assert np.abs(stretched - _encode(params, values, mask, times)[0]).max() > 1e-3
-
-
-def test_the_order_of_observations_matters():
-    _, params, values, mask, times = _encoder_case()
-    swapped = _encode(params, values[:, ::-1], mask[:, ::-1], times)[0]
-    assert np.abs(swapped - _encode(params, values, mask, times)[0]).max() > 1e-3
-
-
-# --- models around an operator ------------------------------------------------------------------------------------
+def _model(**fields):
+    encoder = encoders.GRUEncoder(hidden=5, readout=7)
+    return latent.LatentModel(encoder, dynamics.GridDynamics(OPERATOR, 3), out_features=2, latent=6, **fields)
 
 
 def _affine(weights, v):
-    return v @ weights["weight"] + weights["bias"]
+    return v @ weights["weight_0"] + weights["bias_0"]
 
 
-def test_a_latent_prediction_is_encoder_operator_and_linear_maps_in_turn():
+def test_a_prediction_is_encoder_dynamics_and_linear_maps_in_turn():
     """From the mean, or from one draw for a key: mean plus standard deviation times a normal number."""
-    encoder, _, values, mask, times = _encoder_case()
-    model = latent.LatentCTFNO(OPERATOR, encoder, out_features=2, num_classes=4)
-    variables = random_parameters(model, values, mask, times, QUERIES, scale=0.5)
-    apply_fn, operator = jax.jit(model.apply), jax.jit(OPERATOR.apply)
+    observations, model = partly_observed.packed(), _model(num_classes=4)
+    variables = random_parameters(model, observations, QUERIES, scale=0.5)
     weights = variables["params"]
-    mean, std = jax.jit(encoder.apply)({"params": weights["encoder"]}, values, mask, times)
+    mean, std = model.encoder.apply({"params": weights["encoder"]}, observations, 6)
+    posterior = jax.jit(lambda key: model.apply(variables, observations, QUERIES, key, method="posterior"))
     for key in (None, jax.random.key(1), jax.random.key(2)):
-        draw = 0.0 if key is None else std * jax.random.normal(key, mean.shape)
-        z = operator({"params": weights["operator"]}, (mean + draw)[..., None], QUERIES)[..., 0]
-        prediction = apply_fn(variables, values, mask, times, QUERIES, key)
-        np.testing.assert_allclose(prediction.values, _affine(weights["decoder"], z), rtol=0, atol=1e-5)
-        np.testing.assert_allclose(prediction.logits, _affine(weights["classifier"], z), rtol=0, atol=1e-5)
-        np.testing.assert_allclose(prediction.mean, mean, rtol=0, atol=1e-6)
-        np.testing.assert_allclose(prediction.std, std, rtol=0, atol=1e-6)
+        z0 = mean if key is None else mean + std * jax.random.normal(key, mean.shape)
+        z = model.dynamics.apply({"params": weights["dynamics"]}, z0, QUERIES, None)
+        found = posterior(key)
+        np.testing.assert_allclose(found.values, _affine(weights["decoder"], z), rtol=0, atol=1e-5)
+        classifier = weights["classifier"]
+        np.testing.assert_allclose(found.logits, z @ classifier["weight"] + classifier["bias"], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(found.mean, mean, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(found.std, std, rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(model.apply(variables, observations, QUERIES).shape, (3, 3, 4))
 
 
-@pytest.mark.parametrize("observation_scale", [1.0, 0.25])
-def test_a_forecast_maps_points_to_functions_and_the_solution_back(observation_scale):
-    """Two values and their time of observation, which alone is scaled; points are channels of the operator."""
-    observed = np.random.default_rng(0).normal(size=(3, 5, 3)).astype(np.float32)
-    model = latent.ObservedCTFNO(OPERATOR, grid_points=7, out_features=2, observation_scale=observation_scale)
-    variables = random_parameters(model, observed, QUERIES, scale=0.5)
-    weights = variables["params"]
-    scaled = observed * np.asarray([1.0, 1.0, observation_scale], np.float32)
-    functions = np.swapaxes(_affine(weights["point_embedding"], scaled), 1, 2)
-    u = jax.jit(OPERATOR.apply)({"params": weights["operator"]}, functions, QUERIES)[..., 0]
-    expected = _affine(weights["point_projection"], u)
-    np.testing.assert_allclose(jax.jit(model.apply)(variables, observed, QUERIES), expected, rtol=0, atol=1e-5)
+def test_the_linear_baseline_is_added_to_the_values():
+    observations = partly_observed.packed()
+    plain, corrected = _model(), _model(baseline="linear")
+    variables = random_parameters(plain, observations, QUERIES, scale=0.5)
+    parts = observations[..., 0], observations[..., 1:3], observations[..., 3:]
+    straight = interpolate(*parts, np.tile(QUERIES, (3, 1)))
+    difference = corrected.apply(variables, observations, QUERIES) - plain.apply(variables, observations, QUERIES)
+    np.testing.assert_allclose(difference, straight, rtol=0, atol=1e-5)
+
+
+def test_a_decoder_may_have_a_hidden_layer():
+    observations = partly_observed.packed()
+    variables = random_parameters(_model(decoder_units=9), observations, QUERIES, scale=0.5)
+    assert variables["params"]["decoder"]["weight_0"].shape == (6, 9)
+    assert variables["params"]["decoder"]["weight_1"].shape == (9, 2)
+
+
+# --- the ODE-RNN, which has no latent distribution ----------------------------------------------------------------
+
+ODE_RNN = latent.ODERNN(out_features=2, hidden=4, units=5, depth=1, gate_units=3)
+
+
+def test_an_answer_knows_earlier_observations_only():
+    observations = partly_observed.packed()
+    variables = random_parameters(ODE_RNN, observations, QUERIES, scale=0.5)
+    apply_fn = jax.jit(ODE_RNN.apply)
+    queries = (observations[:, 2:3, 0] + observations[:, 3:4, 0]) / 2  # between the third and the fourth
+    changed_later, changed_before = observations.copy(), observations.copy()
+    changed_later[:, 3:, 1:3] += 1.0
+    changed_before[:, 2, 1:3] += 1.0
+    answer = apply_fn(variables, observations, queries)
+    np.testing.assert_array_equal(apply_fn(variables, changed_later, queries), answer)
+    assert np.abs(apply_fn(variables, changed_before, queries) - answer).max() > 1e-3
+    # At the time of an observation itself, that observation is not known yet.
+    at = observations[:, 3:4, 0]
+    np.testing.assert_array_equal(apply_fn(variables, changed_later, at), apply_fn(variables, observations, at))
+
+
+def test_an_ode_rnn_on_the_union_of_all_times_gives_the_same_numbers():
+    observations = partly_observed.packed()
+    variables = random_parameters(ODE_RNN, observations, QUERIES, scale=0.5)
+    union = partly_observed.on_union_grid(observations)
+    found = (ODE_RNN.apply(variables, some, QUERIES) for some in (observations, union))
+    np.testing.assert_allclose(*found, rtol=0, atol=1e-5)
+
+
+# --- by name ------------------------------------------------------------------------------------------------------
+
+F2 = {"width": 32, "modes": [10], "heads": 1, "time_width": 64, "time_bias": False, "head": "mlp",
+      "lifting": "low_pass", "padding": 0.1}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "fields", "count"),
+    [
+        ("latent_ctfno", 14, {**F2, "depth": 3, "time_features": 64}, 150_621),
+        ("latent_ctfno", 41, {**F2, "depth": 1, "time_features": 16, "encoder_hidden": 40}, 68_016),
+        ("latent_ctfno", 12, {**F2, "depth": 2, "time_features": 64, "num_classes": 11}, 124_746),
+        ("latent_ode", 14, {"latent": 15}, 617_619),
+        ("latent_ode_rnn", 14, {"latent": 15, "encoder_hidden": 30}, 289_009),
+        ("rnn_vae", 14, {"latent": 15, "encoder_hidden": 30, "encoder_readout": 300, "decoder_units": 300}, 34_904),
+        ("latent_flow", 14, {}, 180_594),
+        ("latent_ode", 41, {"encoder_hidden": 40, "encoder_units": 50, "encoder_gate_units": 50, "units": 50}, 67_071),
+        ("latent_ode_rnn", 41, {"encoder_hidden": 40, "units": 50}, 29_671),
+        ("latent_flow", 41, {"encoder_hidden": 40, "encoder_width": 50, "encoder_depth": 3, "width": 50, "depth": 3},
+         68_121),
+    ],
+)  # fmt: skip
+def test_published_models_have_their_numbers_of_parameters(name, features, fields, count):
+    model = registry.build_model(name, out_features=features, **fields)
+    observations = jax.ShapeDtypeStruct((2, 6, 1 + 2 * features), jnp.float32)
+    params = jax.eval_shape(model.init, jax.random.key(0), observations, jax.ShapeDtypeStruct((3,), jnp.float32))
+    assert num_parameters(params) == count
+    assert registry.from_dict(registry.to_dict(model)) == model
+
+
+def test_fields_of_an_encoder_have_a_prefix():
+    model = registry.build_model("latent_flow", width=7, encoder_width=9)
+    assert (model.dynamics.width, model.encoder.width) == (7, 9)
+    with pytest.raises(ValueError, match="model latent_flow has no field encoder_units"):
+        registry.build_model("latent_flow", encoder_units=3)
+    with pytest.raises(ValueError, match="hidden must be"):
+        registry.build_model("latent_ctfno", encoder_hidden=0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [({"baseline": "cubic"}, "baseline must be one of none, linear"), ({"num_classes": -1}, "num_classes must not")],
+)
+def test_fields_out_of_range_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        _model(**fields).check_fields()
+
+
+def test_another_number_of_features_is_refused():
+    observations = partly_observed.packed(features=3)
+    with pytest.raises(ValueError, match="observations have 3 features, but out_features is 2"):
+        _model().init(jax.random.key(0), observations, QUERIES)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from ctfno_jax.models import ctfno, latent, neural_ode, registry
+from ctfno_jax.models import ctfno, neural_ode, observed, registry
 from ctfno_jax.models.composition import Residual, Semigroup
 
 
@@ -59,7 +59,7 @@ def test_fields_of_a_chain_stand_side_by_side():
     )
     assert composed == Semigroup(Residual(network, rise_time=0.2), step_size=0.1, num_steps=3)
     series = registry.build_model("series_ctfno", width=8, heads=2, modes=[4], grid_points=10, out_features=3)
-    assert series == latent.ObservedCTFNO(network, grid_points=10, out_features=3)
+    assert series == observed.ObservedCTFNO(network, grid_points=10, out_features=3)
     known = registry.hyper_parameters("series_ctfno")
     assert known["width"] == registry.hyper_parameters("ctfno")["width"]
     assert not {"operator", "out_channels", "parent", "name"} & set(known)
