@@ -62,13 +62,15 @@ def _u(data: FieldDataset) -> np.ndarray:
 
 FIELDS = ("burgers", "diffusion_sorption", "heat", "navier_stokes", "reaction")
 FAMILIES = ("sawtooth", "sine", "spiral", "square", "stiff")
+LATENT = ("mujoco",)
 
 
 def test_names_and_kinds():
-    assert problems.problem_names() == tuple(sorted((*FIELDS, *FAMILIES, "plane_vibration")))
+    assert problems.problem_names() == tuple(sorted((*FIELDS, *FAMILIES, *LATENT, "plane_vibration")))
     for name in problems.problem_names():
         entry = problems.problem(name)
-        assert (entry.name, entry.kind) == (name, "fields" if name in FIELDS else "series")
+        kind = "fields" if name in FIELDS else "latent" if name in LATENT else "series"
+        assert (entry.name, entry.kind) == (name, kind)
 
 
 def test_an_unknown_name_lists_the_known_ones():
