@@ -8,7 +8,7 @@ from experiments.cells import Cell
 
 TABLES = (
     "pde", "ablation", "synthetic", "de_on_fields", "noise", "vibration", "effect_of_bound", "data_efficiency",
-    "universality",
+    "universality", "mujoco",
 )  # fmt: skip
 
 EQUATIONS = ("heat", "burgers", "diffusion_sorption", "navier_stokes")
@@ -17,6 +17,10 @@ ABLATIONS = ("ctfno", "ablation_input", "ablation_lifted", "ablation_features")
 DYNAMICS = ("square", "sawtooth", "stiff", "spiral", "reaction")
 DE_MODELS = ("ctfno", "node", "anode", "neural_flow", "neural_laplace")
 VIBRATION = ("ctfno", "node", "anode", "sonode", "hbnode", "ghbnode")
+
+LATENT_MODELS = ("ctfno", "ctfno_wide", "rnn_vae", "ode_rnn", "latent_ode_rnn", "latent_ode", "neural_flow")
+# Shares of the points of a series that a model sees; baselines have the first and the last.
+OBSERVED = (0.1, 0.2, 0.3, 0.5)
 
 # Waveforms of the paper's figure on noise, and its bound.
 NOISY = ("sine", "sawtooth")
@@ -32,7 +36,8 @@ EFFICIENCY_BOUNDS: tuple[float | None, ...] = (None, 1.2, 2.5)
 SIZES = (4, 8, 16, 32)
 
 # Minutes of one CPU core that a cell of the default preset may take.
-BUDGETS = {"heat": 5, "burgers": 8, "diffusion_sorption": 5, "navier_stokes": 15, "reaction": 5, "plane_vibration": 3}
+BUDGETS = {"heat": 5, "burgers": 8, "diffusion_sorption": 5, "navier_stokes": 15, "reaction": 5, "plane_vibration": 3,
+    "mujoco": 10}  # fmt: skip
 _DYNAMICS_BUDGET = 5
 _SHORT = 1  # cells of figures
 
@@ -80,6 +85,14 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
     if table == "universality":
         pairs = dict.fromkeys([*((w, SIZES[-1]) for w in SIZES), *((SIZES[-1], m) for m in SIZES)])
         return [("pde", "heat", "ctfno", "quick", {"width": w, "modes": [m]}) for w, m in pairs]
+    if table == "mujoco":
+        return [
+            ("timeseries", "mujoco", model, "default", {"task": task, "observed": share})
+            for task in ("interpolation", "prediction")
+            for share in OBSERVED
+            for model in LATENT_MODELS
+            if model.startswith("ctfno") or share in (OBSERVED[0], OBSERVED[-1])
+        ]
     raise ValueError(f"unknown table {table!r}; known are {', '.join(TABLES)}")
 
 

@@ -1,5 +1,7 @@
 """All numbers of the paper's tables, as printed, and the metrics of our rows that they are compared with."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 # Table -> title, unit, columns, and rows of numbers by model; None where the paper has none. The tables
@@ -204,7 +206,9 @@ _SECOND_ORDER = "second-order Neural ODEs (SONODE, HBNODE), at least"
 _ROWS = {"vibration": {"sonode": _SECOND_ORDER, "hbnode": _SECOND_ORDER}}
 # The paper's Navier-Stokes column is read as relative L2 error over the raw channels: the raw pressure reaches a
 # hundred, and the released code reports relative L2 errors.
-_METRICS = {"navier_stokes": "nrmse", "plane_vibration": "mse"}
+_METRICS = {
+    "navier_stokes": "nrmse", "plane_vibration": "mse", "mujoco": "mse", "physionet": "mse", "activity": "accuracy",
+}  # fmt: skip
 # Tables in which a cell of an experiment may stand, in this order.
 _TABLES_OF = {
     "pde": ("pde", "ablation", "de_on_fields"),
@@ -212,6 +216,8 @@ _TABLES_OF = {
     "vibration": ("vibration",),
 }
 
+# Data sets with a table of their own, whose columns are tasks.
+LATENT = ("mujoco", "physionet", "activity")
 _LOW_DIMENSIONAL = ("square", "sawtooth", "stiff", "spiral", "sine")
 # Counts that the appendix gives for single data sets. The table of results prints 7.00M for FNO-2D, which is its size
 # on the reaction equation; with the modes (64, 16) of the other equations it has 12.00M.
@@ -219,6 +225,9 @@ _OWN_COUNTS = {
     ("reaction", "ctfno"): "1.82M",
     ("reaction", "fno_2d"): "7.00M",
     ("plane_vibration", "ctfno"): "6K",
+    ("mujoco", "ctfno"): "150K",
+    ("physionet", "ctfno"): "68K",
+    ("activity", "ctfno"): "124K",
 }
 _FNO_2D_COUNT = "12.00M"
 # A count in millions is in units of 2**20 for these networks: so are those of our networks of the same sizes.
@@ -248,9 +257,28 @@ def number(table: str, model: str, dataset: str) -> float | None:
     return None if value is None else value * scale
 
 
-def paper_result(experiment: str, dataset: str, model: str) -> dict[str, float] | None:
-    """What the paper prints for one cell: its error by the name of our metric, and its parameter count."""
-    numbers = (number(table, model, dataset) for table in _TABLES_OF[experiment])
+def latent_column(dataset: str, task: str, observed: float) -> str:
+    """The column of a table of latent models that has this task."""
+    if dataset == "mujoco":
+        return f"{task}_{round(100 * observed)}"
+    return "accuracy" if task == "classification" else task
+
+
+def paper_result(
+    experiment: str, dataset: str, model: str, settings: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, float] | None:
+    """What the paper prints for one cell: its error by the name of our metric, and its parameter count.
+
+    Args:
+      experiment: the program that makes it.
+      dataset: the data set.
+      model: the model.
+      settings: of its task, which tell the columns of latent models apart.
+    """
+    if dataset in LATENT:
+        numbers = iter([number(dataset, model, latent_column(dataset, settings["task"], settings["observed"]))])
+    else:
+        numbers = (number(table, model, dataset) for table in _TABLES_OF.get(experiment, ()))
     error = next((value for value in numbers if value is not None), None)
     if error is None:
         return None
@@ -262,7 +290,7 @@ def printed_num_params(dataset: str, model: str) -> str | None:
     """The paper's parameter count as printed; None if it prints none."""
     if (dataset, model) in _OWN_COUNTS:
         return _OWN_COUNTS[dataset, model]
-    if dataset == "plane_vibration":
+    if dataset == "plane_vibration" or dataset in LATENT:
         return None
     counts = TABLES["synthetic_num_params"]
     if dataset in _LOW_DIMENSIONAL:

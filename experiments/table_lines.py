@@ -1,5 +1,6 @@
 """Lines of every table: our numbers from the rows of finished cells, the paper's beside them."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from ctfno_jax.config import ConfigError
 from ctfno_jax.data import problems
 from ctfno_jax.tasks.series import NOISES
 from ctfno_jax.training.workdir import read_json
-from experiments import catalog, linear_forecast, paper_results, rows
+from experiments import catalog, latent_references, linear_forecast, paper_results, rows
 from experiments.cells import Cell
 from experiments.rows import Row
 
@@ -324,6 +325,38 @@ def universality(found: Results) -> Block:
 
 def _bound(bound: float | None) -> str:
     return "no bound" if bound is None else f"M = {bound:g}"
+
+
+# --- latent models ----------------------------------------------------------------------------------------------------
+
+
+def latent(table: str, found: Results) -> Block:
+    """All models and tasks of a data set of partly observed series; references are no models."""
+    cells = catalog.cells(table, num_seeds=1)
+    columns = list(dict.fromkeys(_latent_column(cell) for cell in cells))
+    by_place = {(cell.model, _latent_column(cell)): cell for cell in cells}
+    first = {column: cell for cell in reversed(cells) for column in [_latent_column(cell)]}
+    lines = [["model", *(text for column in columns for text in (column.replace("_", " "), "paper"))]]
+    for model in dict.fromkeys([*latent_references.MODELS, *(cell.model for cell in cells)]):
+        line = [model]
+        for column in columns:
+            cell = by_place.get((model, column), dataclasses.replace(first[column], model=model))
+            metric = paper_results.metric(cell.dataset)
+            line += [
+                spread(_compared(found.of(cell), metric), _LATENT_SCALES[metric]),
+                published(paper_results.number(table, model, column), _LATENT_SCALES[metric]),
+            ]
+        lines.append(line)
+    unit = "accuracy in percent" if paper_results.metric(table) == "accuracy" else "test MSE x 1e-3"
+    return f"{table}: {unit}, {_SEEDS}", lines
+
+
+_LATENT_SCALES = {"mse": 1e3, "accuracy": 100.0}
+
+
+def _latent_column(cell: Cell) -> str:
+    settings = cell.config().settings
+    return paper_results.latent_column(cell.dataset, str(settings["task"]), float(str(settings["observed"])))
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from absl import flags
 
 from ctfno_jax import files
 from ctfno_jax.config import ConfigError
-from experiments import program, table_lines
+from experiments import paper_results, program, table_lines
 
 FLAGS = flags.FLAGS
 
@@ -20,8 +20,8 @@ FORMATS = ("text", "markdown")
 # NAME-details has a table of its own for each data set.
 NAMES = (
     *(name for table in table_lines.OVERVIEWS for name in (table, f"{table}-details")),
-    "noise", "vibration", "vibration-details", "effect_of_bound", "data_efficiency", "universality", "timing",
-    "trials",
+    "noise", "vibration", "vibration-details", "effect_of_bound", "data_efficiency", "universality", "mujoco",
+    "timing", "trials",
 )  # fmt: skip
 
 _BEGIN = re.compile(r"<!-- table: (.*?) -->")
@@ -61,6 +61,8 @@ def _blocks(table: str, results_dir: Path) -> list[table_lines.Block]:
         return [single[table](found)]
     if table == "vibration-details":
         return table_lines.vibration_details(found)
+    if table in paper_results.LATENT:
+        return [table_lines.latent(table, found)]
     if table in table_lines.OVERVIEWS:
         return [table_lines.overview(table, found)]
     return table_lines.details(table.removesuffix("-details"), found)

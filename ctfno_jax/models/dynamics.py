@@ -84,7 +84,7 @@ class ODEDynamics(nn.Module):
         del decode
         latent = z0.shape[-1]
         maps = mlp.MLP((latent, *[self.units] * (self.layers + 1), latent), last_scale=0.1, name="field")()
-        z, _ = neural_ode.solve(lambda _, y, args: mlp.mlp(args, y), maps, z0, times, self.integration())
+        z, _ = neural_ode.solve(lambda _, y, args: mlp.mlp(args, y), maps, z0, jnp.asarray(times), self.integration())
         return z
 
 

@@ -201,6 +201,8 @@ class LatentTask:
             values, logits = (None, answer[None]) if self.data.num_classes else (answer[None], None)
             return values, None, None, logits
         draw = lambda key: self.model.apply(params, observed, times, key, method="posterior")  # noqa: E731
+        if len(keys) == 1:  # an axis of length one would cost as much again
+            return jax.tree.map(lambda leaf: leaf[None], draw(keys[0]))
         return jax.vmap(draw)(keys)
 
     def describe(self) -> dict[str, Any]:
@@ -249,9 +251,9 @@ class LatentTask:
 
     def predict(self, params: Params, part: Part) -> Float[np.ndarray, "draws batch time outputs"]:
         """Draws of the answers at the targets of a part, in the units of the network."""
-        packed, found = part.observed.packed(), []
-        for i in range(0, len(part), _SERIES_PER_CALL):
-            rows = np.minimum(np.arange(i, i + _SERIES_PER_CALL), len(part) - 1)  # the last one fills the last call
+        packed, found, piece = part.observed.packed(), [], min(_SERIES_PER_CALL, len(part))
+        for i in range(0, len(part), piece):
+            rows = np.minimum(np.arange(i, i + piece), len(part) - 1)  # the last one fills the last call
             answer = self._draw(params, packed[rows], part.target.times[rows], count=self.settings.test_draws)
             found.append(np.asarray(answer)[:, : len(part) - i])
         return np.concatenate(found, axis=1)
