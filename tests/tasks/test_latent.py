@@ -1,0 +1,217 @@
+"""Tasks on partly observed series: batches, losses, errors, and predictions in real units."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import small_latent
+
+from ctfno_jax import load_predictor, results
+from ctfno_jax.config import ConfigError, OptimizerConfig, TrainConfig
+from ctfno_jax.data.masked_series import Observations, Part
+from ctfno_jax.tasks import latent
+from ctfno_jax.tasks.latent import LatentSettings
+from ctfno_jax.training import run
+from ctfno_jax.training.task import Buckets
+from ctfno_jax.training.workdir import Workdir
+
+
+def _sample(task, step=0, shard=0, num_shards=1, arrays=None):
+    arrays = task.arrays if arrays is None else arrays
+    return jax.jit(lambda a, s: task.sample(a, jax.random.key(3), s, shard, num_shards))(arrays, step)
+
+
+# --- batches ------------------------------------------------------------------------------------------------------
+
+
+def test_training_draws_other_points_at_every_step():
+    task = small_latent.task(times_per_step=4)
+    first, again, next_epoch = (_sample(task, step) for step in (0, 0, 2))
+    assert first.observed.shape == (8, 3, 5)
+    assert (first.times.shape, first.values.shape) == ((4,), (8, 4, 2))
+    np.testing.assert_array_equal(first.observed, again.observed)
+    times = np.asarray(first.observed[..., 0])
+    assert np.all(np.diff(times, axis=1) > 0)
+    assert len(np.unique(times, axis=0)) > 1
+    # Every drawn point is one of its series, with all its values.
+    whole = {tuple(np.round(row, 5)) for row in np.asarray(task.arrays.observed).reshape(-1, 5)}
+    assert {tuple(np.round(row, 5)) for row in np.asarray(next_epoch.observed).reshape(-1, 5)} <= whole
+    assert not np.array_equal(times, next_epoch.observed[..., 0])
+
+
+@pytest.mark.parametrize("kind", ["regular", "irregular", "classes"])
+def test_a_batch_is_the_union_of_its_shards(kind):
+    task = small_latent.task(kind=kind, times_per_step=3)
+    whole = _sample(task, 5)
+    parts = [_sample(task, 5, shard, 2) for shard in (0, 1)]
+    for name in ("observed", "values", "mask", "labels"):
+        values = getattr(whole, name)
+        if values is not None:
+            np.testing.assert_array_equal(values, np.concatenate([getattr(part, name) for part in parts]))
+    assert (whole.labels is not None) == (kind == "classes")
+
+
+def test_series_with_times_of_their_own_are_asked_at_their_own_points():
+    task = small_latent.task(kind="irregular", times_per_step=3)
+    batch = _sample(task, 1)
+    assert batch.times.shape == (8, 3)
+    data = task.data.train.target
+    points = zip(data.times.ravel(), data.mask.reshape(-1, 2), strict=True)
+    known = {(round(float(t), 5), *map(float, m)) for t, m in points}
+    for times, mask in zip(np.asarray(batch.times), np.asarray(batch.mask), strict=True):
+        assert all((round(float(t), 5), *map(float, m)) in known for t, m in zip(times, mask, strict=True))
+
+
+def test_groups_of_similar_length_hold_every_series_once():
+    data = small_latent.dataset("irregular")
+    task = small_latent.task(data=data, lengths=(4, 6), batch_size=2)
+    assert isinstance(task.arrays, Buckets)
+    sizes = [len(arrays.observed) for arrays in task.arrays.arrays]
+    assert sum(sizes) == 16
+    assert [arrays.observed.shape[1] for arrays in task.arrays.arrays] == [4, 6, 9]
+    assert set(task.arrays.order) == {0, 1, 2}
+    values = np.concatenate([np.asarray(a.values).sum((1, 2)) for a in task.arrays.arrays])
+    np.testing.assert_allclose(np.sort(values), np.sort(data.train.target.values.sum((1, 2))), rtol=1e-5, atol=1e-5)
+
+
+def test_a_batch_that_is_too_large_is_refused():
+    with pytest.raises(ConfigError, match="batch_size=17 exceeds the 16 training series; lower it"):
+        small_latent.task(batch_size=17)
+    with pytest.raises(ConfigError, match="batch_size=8 cannot be divided among 3 devices"):
+        _sample(small_latent.task(), num_shards=3)
+
+
+# --- losses -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", small_latent.NETWORKS)
+def test_every_network_has_a_finite_loss_with_gradients(name):
+    task = small_latent.task(name, kind="irregular")
+    params = task.init(jax.random.key(0))
+    batch = _sample(task)
+    loss, grads = jax.jit(jax.value_and_grad(task.loss))(params, batch, jax.random.key(1))
+    assert np.isfinite(loss)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(grads))
+    assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(grads)) > 0
+
+
+def test_targets_that_were_not_observed_do_not_matter():
+    task = small_latent.task(kind="irregular")
+    params, batch = task.init(jax.random.key(0)), _sample(task)
+    other = batch._replace(values=jnp.where(batch.mask > 0, batch.values, 1e6))
+    grad = jax.jit(jax.grad(task.loss))
+    first, second = (grad(params, some, jax.random.key(1)) for some in (batch, other))
+    jax.tree.map(np.testing.assert_array_equal, first, second)
+
+
+@pytest.mark.parametrize("loss", ["published_bound", "evidence_bound"])
+def test_bounds_weigh_the_divergence_by_the_epoch(loss):
+    task = small_latent.task(loss=loss, num_draws=3, observation_std=0.5, kl_wait=1, kl_rate=0.5)
+    params = task.init(jax.random.key(0))
+    early, later = _sample(task, 0), _sample(task, 5)  # two batches are an epoch
+    assert (float(early.kl_weight), float(later.kl_weight)) == (0.0, 0.5)
+    same = early._replace(kl_weight=later.kl_weight)
+    values = [jax.jit(task.loss)(params, some, jax.random.key(1)) for some in (early, same)]
+    assert values[1] > values[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"loss": "l1"}, "unknown loss 'l1'; known are squared_error"),
+        ({"task": "classification"}, "task=classification cannot have loss=squared_error"),
+        ({"loss": "cross_entropy"}, "classification has cross_entropy"),
+        ({"observed": 1.5}, r"observed must be in \[0, 1\]"),
+        ({"observation_std": 0.0}, "observation_std must be positive"),
+        ({"lengths": (0, 3)}, "lengths must be positive"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        LatentSettings(**settings)
+
+
+def test_a_model_without_a_latent_distribution_has_no_bound_and_no_draws():
+    with pytest.raises(ConfigError, match="loss=published_bound needs a latent distribution; ODERNN has none"):
+        small_latent.task("ode_rnn", loss="published_bound")
+    with pytest.raises(ConfigError, match="ODERNN has nothing to draw; set num_draws=1"):
+        small_latent.task("ode_rnn", num_draws=2)
+
+
+# --- errors -------------------------------------------------------------------------------------------------------
+
+
+def test_errors_by_hand_in_both_conventions():
+    times = np.asarray([[0.0, 0.5, 1.0]], np.float32).repeat(2, axis=0)
+    mask = np.asarray([[[1, 0], [1, 0], [1, 0]], [[1, 1], [0, 1], [0, 0]]], np.float32)
+    target = Observations(np.where(mask.any(-1), times, 0.5).astype(np.float32), np.zeros_like(mask), mask)
+    values = np.asarray([[[3, 9], [0, 9], [0, 9]], [[2, 1], [9, 3], [9, 9]]], np.float32)[None]
+    found = latent.scores(values, Part(target, target, None))
+    # Squared errors: 9, 0, 0 of x in the first series; 4 of x and 1, 9 of y in the second.
+    assert found["mse"] == pytest.approx(((3 + 0) / 2 + (4 + 5) / 2) / 2)
+    assert found["mse_pooled"] == pytest.approx((9 + 4 + 1 + 9) / 6)
+    two = np.concatenate([values, -values])
+    assert latent.scores(two, Part(target, target, None))["mse"] == pytest.approx(found["mse"])
+    assert latent.scores(two, Part(target, target, None))["mse_of_mean"] == 0
+
+
+def test_accuracy_counts_labelled_times_of_all_draws():
+    part = small_latent.irregular(2, num_classes=3)
+    logits = np.zeros((2, *part.labels.shape, 3), np.float32)
+    right = np.maximum(part.labels, 0)
+    np.put_along_axis(logits[0], right[..., None], 1.0, axis=-1)
+    np.put_along_axis(logits[1], ((right + 1) % 3)[..., None], 1.0, axis=-1)
+    assert latent.scores(logits, part) == {"accuracy": 0.5}
+
+
+def test_the_test_set_is_needed_for_test_errors_only():
+    task = small_latent.task(data=dataclasses.replace(small_latent.dataset(), test=None))
+    params = task.init(jax.random.key(0))
+    assert task.evaluate(params, "validation")["validation_error"] > 0
+    with pytest.raises(ValueError, match="the test set was not loaded"):
+        task.evaluate(params, "test")
+
+
+def test_a_network_with_another_number_of_outputs_is_refused():
+    with pytest.raises(ConfigError, match="waves has 3 features or classes, but the network answers 2"):
+        small_latent.task(data=dataclasses.replace(small_latent.dataset(), features=("x", "y", "z")))
+
+
+# --- a whole run --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A short run on the waves, and its folder."""
+    folder = tmp_path_factory.mktemp("latent") / "run"
+    task = small_latent.task(times_per_step=4)
+    with Workdir(folder, {"made": "by a test"}) as workdir:
+        (found,) = run.train(
+            task, optimizer=OptimizerConfig(learning_rate=1e-2), config=TrainConfig(200, 50, 100), workdirs=[workdir],
+            show_progress=False,
+        )  # fmt: skip
+        row = results.finish(task, found, workdir, {"model": "latent_ctfno"})
+    return task, found, folder, row
+
+
+def test_training_lowers_the_error_and_leaves_a_row_and_a_figure(trained):
+    task, found, folder, row = trained
+    before = task.evaluate(task.init(jax.random.key(0)), "test")
+    assert row["metrics"]["mse"] < 0.7 * before["mse"]
+    assert row["metrics"]["validation_error"] == found.metrics["validation_error"]
+    assert (folder / "figures" / "series.png").stat().st_size > 10_000
+
+
+def test_a_predictor_answers_in_real_units(trained):
+    task, found, folder, _ = trained
+    predictor = load_predictor(folder)
+    part = task.data.test
+    times = np.asarray([0.1, 0.55], np.float32)
+    inside = task.model.apply(found.params, part.observed.packed(), times)
+    expected = np.asarray(inside) * [2.0, 0.5] + [1.0, -2.0]
+    real = task._real(part.observed)
+    assert real[..., 0].max() > 10  # hours, not parts of two days
+    np.testing.assert_allclose(predictor(real, 48 * times), expected, rtol=1e-4, atol=1e-4)
+    assert predictor.notes(real, [100.0]) == ["times up to 100 lie beyond the training horizon of 48"]
