@@ -18,7 +18,7 @@ import numpy as np
 
 from ctfno_jax.data import cache, equations, generation, hopper, synthetic, trajectories
 from ctfno_jax.data.masked_series import MaskedDataset
-from ctfno_jax.data.readers import pdebench, plane_vibration
+from ctfno_jax.data.readers import pdebench, physionet, plane_vibration
 from ctfno_jax.data.series import SeriesDataset
 from ctfno_jax.data.trajectories import FieldDataset, Trajectories
 from ctfno_jax.solvers import diffusion_sorption, rates
@@ -206,6 +206,7 @@ PROBLEMS: dict[str, Problem] = {
             generated=False, num_train=0, num_validation=0, num_test=0,
         ),
         LatentProblem(hopper.NAME, hopper.load, hopper.FEATURES),
+        LatentProblem(physionet.NAME, physionet.load, physionet.PARAMETERS, physionet.find_file),
     )
 }  # fmt: skip
 
