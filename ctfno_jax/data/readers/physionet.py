@@ -19,10 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from ctfno_jax.data import cache, masked_series, splits
-from ctfno_jax.data.masked_series import MaskedDataset, Observations, Part
+from ctfno_jax.data.masked_series import MaskedDataset, Part, Rows
 
 NAME = "physionet"
 PARAMETERS = (
@@ -105,23 +104,16 @@ def load(
         raise ValueError(f"{path} holds {num_records} records; at least 10 are needed")
     train, test = splits.shuffled(num_records)
     train, validation = splits.last_tenth(train)
-    values, mask = _dense(pool)
     offset, scale = _scaling(pool, None if statistics == "all" else train, normalization)
-    values = np.where(mask, (values - offset) / scale, 0).astype(np.float32)
+    rows = _rows(pool, offset, scale, quantization)
 
     def part(index: np.ndarray) -> Part:
-        lengths, rows = _rows_of(pool, index)
-        bins = pool["bins"][rows]
+        some = rows.select(index)
         if task == "interpolation":
-            every = _observations(lengths, bins, values[rows], mask[rows], quantization)
+            every = some.padded()
             return Part(every, every)
-        early = bins < _cut(bins, split, quantization)
-        owner = np.repeat(np.arange(len(lengths)), lengths)
-        return Part(*(
-            _observations(np.bincount(owner[keep], minlength=len(lengths)), bins[keep], values[rows[keep]],
-                          mask[rows[keep]], quantization)
-            for keep in (early, ~early)
-        ))  # fmt: skip
+        early = some.times < _cut(some.times, split)
+        return Part(some.keep(early).padded(), some.keep(~early).padded())
 
     parts = (part(train), part(validation), part(test) if with_test else None)
     return MaskedDataset(
@@ -294,12 +286,14 @@ def _averaged(
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 
-def _dense(pool: Pool) -> tuple[Float[np.ndarray, "rows features"], Bool[np.ndarray, "rows features"]]:
+def _rows(pool: Pool, offset: np.ndarray, scale: np.ndarray, quantization: float) -> Rows:
+    """Scaled rows of all records."""
     shape = (len(pool["bins"]), len(PARAMETERS))
     values, mask = np.zeros(shape, np.float32), np.zeros(shape, bool)
-    values[pool["row"], pool["feature"]] = pool["value"]
-    mask[pool["row"], pool["feature"]] = True
-    return values, mask
+    feature = pool["feature"]
+    values[pool["row"], feature] = (pool["value"] - offset[feature]) / scale[feature]
+    mask[pool["row"], feature] = True
+    return Rows(pool["lengths"], pool["bins"] * quantization / HOURS, values, mask)
 
 
 def _scaling(pool: Pool, records: np.ndarray | None, how: str) -> tuple[np.ndarray, np.ndarray]:
@@ -315,24 +309,11 @@ def _scaling(pool: Pool, records: np.ndarray | None, how: str) -> tuple[np.ndarr
     return masked_series.min_max_scaling(np.where(unseen, 0, lowest), np.where(unseen, 0, highest), how)
 
 
-def _rows_of(pool: Pool, records: np.ndarray) -> tuple[Int[np.ndarray, " records"], Int[np.ndarray, " rows"]]:
-    """Number of rows of the records, and these rows."""
-    starts, lengths = np.cumsum(pool["lengths"]) - pool["lengths"], pool["lengths"][records]
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return lengths, np.repeat(starts[records], lengths) + within
-
-
-def _observations(
-    lengths: np.ndarray, bins: np.ndarray, values: np.ndarray, mask: np.ndarray, quantization: float
-) -> Observations:
-    return masked_series.from_rows(lengths, bins * quantization / HOURS, values, mask)
-
-
-def _cut(bins: np.ndarray, split: str, quantization: float) -> float:
-    """The first bin that is to be predicted."""
+def _cut(times: np.ndarray, split: str) -> float:
+    """The first time that is to be predicted."""
     if split == "hours":
-        return HOURS / 2 / quantization
-    grid = np.unique(bins)
+        return 0.5 - 1e-9  # of 48 hours, up to rounding
+    grid = np.unique(times)
     return float(grid[len(grid) // 2])
 
 
