@@ -18,7 +18,7 @@ import numpy as np
 
 from ctfno_jax.data import cache, equations, generation, hopper, synthetic, trajectories
 from ctfno_jax.data.masked_series import MaskedDataset
-from ctfno_jax.data.readers import csv_series, pdebench, physionet, plane_vibration
+from ctfno_jax.data.readers import activity, csv_series, pdebench, physionet, plane_vibration
 from ctfno_jax.data.series import SeriesDataset
 from ctfno_jax.data.trajectories import FieldDataset, Trajectories
 from ctfno_jax.solvers import diffusion_sorption, rates
@@ -207,6 +207,7 @@ PROBLEMS: dict[str, Problem] = {
         ),
         LatentProblem(hopper.NAME, hopper.load, hopper.FEATURES),
         LatentProblem(physionet.NAME, physionet.load, physionet.PARAMETERS, physionet.find_file),
+        LatentProblem(activity.NAME, activity.load, activity.FEATURES, activity.find_file),
         LatentProblem(csv_series.NAME, csv_series.load, (), csv_series.find_file),
     )
 }  # fmt: skip

@@ -62,7 +62,7 @@ def _u(data: FieldDataset) -> np.ndarray:
 
 FIELDS = ("burgers", "diffusion_sorption", "heat", "navier_stokes", "reaction")
 FAMILIES = ("sawtooth", "sine", "spiral", "square", "stiff")
-LATENT = ("csv", "mujoco", "physionet")
+LATENT = ("activity", "csv", "mujoco", "physionet")
 
 
 def test_names_and_kinds():
