@@ -276,7 +276,8 @@ def _by_person(
 ) -> tuple[Int[np.ndarray, " windows"], Int[np.ndarray, " windows"], Int[np.ndarray, " windows"]]:
     """Windows of the other persons, of the one that validates, and of the one that tests."""
     persons = np.asarray([name[0] for name in sequences])
-    known = sorted({*persons.tolist(), *([] if with_test else [test_person])})
+    # Without the test part, the lines of its person were not read.
+    known = sorted({name[0] for name in sequences} | (set() if with_test else {test_person}))
     for option, person in (("validation_person", validation_person), ("test_person", test_person)):
         masked_series.check_choice(NAME, option, person, known)
     if validation_person == test_person:

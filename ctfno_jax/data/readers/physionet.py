@@ -302,11 +302,12 @@ def _scaling(pool: Pool, records: np.ndarray | None, how: str) -> tuple[np.ndarr
     if records is not None:
         kept = np.isin(np.repeat(np.arange(len(pool["lengths"])), pool["lengths"])[pool["row"]], records)
         feature, value = feature[kept], value[kept]
-    lowest, highest = np.full(len(PARAMETERS), np.inf), np.full(len(PARAMETERS), -np.inf)
-    np.minimum.at(lowest, feature, value)
-    np.maximum.at(highest, feature, value)
-    unseen = np.isinf(lowest)
-    return masked_series.min_max_scaling(np.where(unseen, 0, lowest), np.where(unseen, 0, highest), how)
+    # Slices of the entries in the order of their feature; a feature without entries has an empty one.
+    by_feature = np.split(
+        value[np.argsort(feature, kind="stable")], np.cumsum(np.bincount(feature, minlength=len(PARAMETERS)))[:-1]
+    )
+    lowest, highest = (np.asarray([f(some) if len(some) else 0.0 for some in by_feature]) for f in (np.min, np.max))
+    return masked_series.min_max_scaling(lowest, highest, how)
 
 
 def _cut(times: np.ndarray, split: str) -> float:
