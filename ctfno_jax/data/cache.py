@@ -110,6 +110,28 @@ def read(path: Path) -> Trajectories | None:
     return piece if intact else None
 
 
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes named arrays, such as the contents of text files that take long to parse."""
+    with _replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays, digest=_digest_of_named(arrays))  # pyright: ignore[reportArgumentType]
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
+    """The named arrays, or None if the file is missing or its digest does not match."""
+    try:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        intact = np.array_equal(arrays.pop("digest"), _digest_of_named(arrays))
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, RuntimeError):
+        return None
+    return arrays if intact else None
+
+
+def _digest_of_named(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    names = sorted(arrays)
+    return _as_bytes(digest_of(np.asarray(names), *(arrays[name] for name in names)))
+
+
 def digest_of(*arrays: np.ndarray) -> str:
     """SHA-256 of shapes, dtypes and values."""
     digest = hashlib.sha256()
@@ -120,4 +142,8 @@ def digest_of(*arrays: np.ndarray) -> str:
 
 
 def _digest(piece: Trajectories) -> np.ndarray:
-    return np.frombuffer(bytes.fromhex(digest_of(piece.u0, piece.times, piece.u)), np.uint8)
+    return _as_bytes(digest_of(piece.u0, piece.times, piece.u))
+
+
+def _as_bytes(digest: str) -> np.ndarray:
+    return np.frombuffer(bytes.fromhex(digest), np.uint8)

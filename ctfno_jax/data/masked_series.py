@@ -129,30 +129,54 @@ class Observations:
         return Observations(*(np.concatenate([getattr(some, name) for some in padded]) for name in names))
 
 
-def from_rows(
-    lengths: Int[np.ndarray, " batch"],
-    times: Float[np.ndarray, " rows"],
-    values: Float[np.ndarray, "rows features"],
-    mask: Bool[np.ndarray, "rows features"],
-) -> Observations:
-    """Observations from the rows of all series one after another.
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows of several series one after another, without padding.
 
-    Args:
-      lengths: number of rows of each series; their sum is the number of rows.
-      times: time of each row, increasing within a series.
-      values: value of each feature, ignored where not observed.
-      mask: observed features; each row must have at least one.
+    Attributes:
+      lengths: number of rows of each series, ``(batch,)``; their sum is the number of rows.
+      times: time of each row, increasing within a series, ``(rows,)``.
+      values: value of each feature, ignored where not observed, ``(rows, features)``.
+      mask: observed features, at least one in each row, ``(rows, features)``.
     """
-    steps = max(int(np.max(lengths, initial=0)), 1)
-    series = np.repeat(np.arange(len(lengths)), lengths)
-    step = np.arange(len(times)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    shape = (len(lengths), steps, values.shape[-1])
-    padded, padded_mask = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    padded[series, step] = np.where(mask, values, 0)
-    padded_mask[series, step] = mask
-    all_times = np.zeros(shape[:2], np.float32)
-    all_times[series, step] = times
-    return Observations(_repeat_last(all_times, np.asarray(lengths)), padded, padded_mask)
+
+    lengths: Int[np.ndarray, " batch"]
+    times: Float[np.ndarray, " rows"]
+    values: Float[np.ndarray, "rows features"]
+    mask: Bool[np.ndarray, "rows features"]
+
+    @property
+    def series(self) -> Int[np.ndarray, " rows"]:
+        """Index of the series that each row belongs to."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    @property
+    def starts(self) -> Int[np.ndarray, " batch"]:
+        """Index of the first row of each series."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    def select(self, index: np.ndarray) -> "Rows":
+        """The series at ``index``."""
+        lengths = self.lengths[index]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        rows = np.repeat(self.starts[index], lengths) + within
+        return Rows(lengths, self.times[rows], self.values[rows], self.mask[rows])
+
+    def keep(self, rows: Bool[np.ndarray, " rows"]) -> "Rows":
+        """The same series with the chosen rows only."""
+        lengths = np.bincount(self.series[rows], minlength=len(self.lengths))
+        return Rows(lengths, self.times[rows], self.values[rows], self.mask[rows])
+
+    def padded(self) -> Observations:
+        """The same series, padded to the longest."""
+        steps = max(int(np.max(self.lengths, initial=0)), 1)
+        series, step = self.series, np.arange(len(self.times)) - np.repeat(self.starts, self.lengths)
+        shape = (len(self.lengths), steps, self.values.shape[-1])
+        times, values, mask = (np.zeros(axes, np.float32) for axes in (shape[:2], shape, shape))
+        times[series, step] = self.times
+        values[series, step] = np.where(self.mask, self.values, 0)
+        mask[series, step] = self.mask
+        return Observations(_repeat_last(times, self.lengths), values, mask)
 
 
 def subsample(

@@ -18,7 +18,7 @@ import numpy as np
 
 from ctfno_jax.data import cache, equations, generation, hopper, synthetic, trajectories
 from ctfno_jax.data.masked_series import MaskedDataset
-from ctfno_jax.data.readers import pdebench, plane_vibration
+from ctfno_jax.data.readers import activity, csv_series, pdebench, physionet, plane_vibration
 from ctfno_jax.data.series import SeriesDataset
 from ctfno_jax.data.trajectories import FieldDataset, Trajectories
 from ctfno_jax.solvers import diffusion_sorption, rates
@@ -134,7 +134,8 @@ class LatentProblem:
     Attributes:
       name: name of the problem.
       load: ``(path, seed=, with_test=, progress=, **options) -> MaskedDataset``.
-      features: names of the features; empty if the file of the data set names them.
+      features: number of features; 0 if the file of the data set decides.
+      components: names of the features.
       find_file: ``(data_dir) -> path`` of the file or folder that is read; None if the data are generated.
       num_train: 0, as the next two: options divide the data.
       num_validation: 0.
@@ -143,7 +144,8 @@ class LatentProblem:
 
     name: str
     load: Callable[..., MaskedDataset]
-    features: tuple[str, ...]
+    features: int
+    components: tuple[str, ...]
     find_file: Callable[[str | Path | None], Path] | None = None
     num_train: int = 0
     num_validation: int = 0
@@ -179,6 +181,13 @@ def _family(name: str, components: tuple[str, ...], **sizes: Any) -> SeriesProbl
     )  # fmt: skip
 
 
+def _latent(
+    name: str, load: Callable[..., MaskedDataset], components: tuple[str, ...],
+    find_file: Callable[[str | Path | None], Path] | None = None,
+) -> LatentProblem:  # fmt: skip
+    return LatentProblem(name, load, len(components), components, find_file)
+
+
 PROBLEMS: dict[str, Problem] = {
     entry.name: entry
     for entry in (
@@ -205,7 +214,10 @@ PROBLEMS: dict[str, Problem] = {
             plane_vibration.NAME, plane_vibration.load, len(plane_vibration.SIGNALS), plane_vibration.SIGNALS,
             generated=False, num_train=0, num_validation=0, num_test=0,
         ),
-        LatentProblem(hopper.NAME, hopper.load, hopper.FEATURES),
+        _latent(hopper.NAME, hopper.load, hopper.FEATURES),
+        _latent(physionet.NAME, physionet.load, physionet.PARAMETERS, physionet.find_file),
+        _latent(activity.NAME, activity.load, activity.FEATURES, activity.find_file),
+        _latent(csv_series.NAME, csv_series.load, (), csv_series.find_file),
     )
 }  # fmt: skip
 

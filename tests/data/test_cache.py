@@ -304,3 +304,35 @@ def test_every_name_seed_and_option_has_its_own_folder(tmp_path, monkeypatch):
     assert cache.folder_of("burgers", 0, dict(reversed(options.items()))) == folders[0]
     monkeypatch.setattr(cache, "_VERSION", cache._VERSION + 1)
     assert cache.folder_of("burgers", 0, options) not in folders
+
+
+# --- named arrays -------------------------------------------------------------------------------------------------
+
+
+def test_named_arrays_come_back_as_they_were_written(tmp_path):
+    path = tmp_path / "new" / "pool.npz"
+    assert cache.read_arrays(path) is None
+    written = {"times": np.arange(5, dtype=np.int32), "values": np.ones((2, 3), np.float32)}
+    cache.write_arrays(path, written)
+    read = cache.read_arrays(path)
+    assert read is not None
+    assert read.keys() == written.keys()
+    for name, array in written.items():
+        np.testing.assert_array_equal(read[name], array)
+        assert read[name].dtype == array.dtype
+
+
+def test_changed_renamed_or_cut_arrays_are_refused(tmp_path):
+    path = tmp_path / "pool.npz"
+    cache.write_arrays(path, {"times": np.arange(5), "values": np.ones(3)})
+    with np.load(path) as file:
+        arrays = dict(file)
+    content = path.read_bytes()
+    np.savez(path, **{**arrays, "values": 2 * arrays["values"]})
+    assert cache.read_arrays(path) is None
+    np.savez(path, **{"time" if name == "times" else name: array for name, array in arrays.items()})
+    assert cache.read_arrays(path) is None
+    path.write_bytes(content[:-40])
+    assert cache.read_arrays(path) is None
+    path.write_bytes(content)
+    assert cache.read_arrays(path) is not None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ctfno_jax.data import masked_series, splits
-from ctfno_jax.data.masked_series import MaskedDataset, Observations, Part, from_rows, subsample
+from ctfno_jax.data.masked_series import MaskedDataset, Observations, Part, Rows, subsample
 
 FEATURES = 3
 LENGTHS = (4, 0, 6, 1)
@@ -19,7 +19,7 @@ def _observations(lengths=LENGTHS, features=FEATURES, seed=0) -> Observations:
     mask = rng.random((rows, features)) < 0.4
     mask[np.arange(rows), rng.integers(features, size=rows)] = True
     times = np.concatenate([np.cumsum(rng.uniform(0.1, 1, n)) for n in lengths])
-    return from_rows(np.asarray(lengths), times, rng.standard_normal((rows, features)) + 5, mask)
+    return Rows(np.asarray(lengths), times, rng.standard_normal((rows, features)) + 5, mask).padded()
 
 
 def _replaced(**changes) -> dict[str, np.ndarray]:
@@ -40,13 +40,24 @@ def _points(observations: Observations, series: int) -> list[tuple]:
 def test_rows_are_padded_to_the_longest_series():
     mask = np.asarray([[1, 0], [0, 1], [1, 1]], bool)
     values = np.asarray([[1.0, 99.0], [99.0, 2.0], [3.0, 4.0]])
-    made = from_rows(np.asarray([2, 0, 1]), np.asarray([0.5, 0.75, 0.25]), values, mask)
+    made = Rows(np.asarray([2, 0, 1]), np.asarray([0.5, 0.75, 0.25]), values, mask).padded()
     np.testing.assert_array_equal(made.times, [[0.5, 0.75], [0, 0], [0.25, 0.25]])
     np.testing.assert_array_equal(made.values, [[[1, 0], [0, 2]], [[0, 0], [0, 0]], [[3, 4], [0, 0]]])
     np.testing.assert_array_equal(made.mask, [[[1, 0], [0, 1]], [[0, 0], [0, 0]], [[1, 1], [0, 0]]])
     np.testing.assert_array_equal(made.valid, [[True, True], [False, False], [True, False]])
     assert (len(made), made.features, made.steps) == (3, 2, 2)
     assert made.times.dtype == made.values.dtype == made.mask.dtype == np.float32
+
+
+def test_rows_of_chosen_series_and_chosen_rows():
+    values = np.arange(6.0)[:, None]
+    rows = Rows(np.asarray([2, 1, 3]), np.asarray([0.0, 1, 5, 2, 3, 4]), values, np.ones((6, 1), bool))
+    assert rows.series.tolist() == [0, 0, 1, 2, 2, 2]
+    assert rows.starts.tolist() == [0, 2, 3]
+    chosen = rows.select(np.asarray([2, 0]))
+    assert (chosen.lengths.tolist(), chosen.times.tolist()) == ([3, 2], [2, 3, 4, 0, 1])
+    late = rows.keep(rows.times >= 3)
+    assert (late.lengths.tolist(), late.values[:, 0].tolist()) == ([0, 1, 2], [2, 4, 5])
 
 
 def test_padding_and_trimming_are_inverse_and_keep_all_points():
@@ -65,7 +76,7 @@ def test_padding_and_trimming_are_inverse_and_keep_all_points():
 
 
 def test_one_step_remains_of_series_without_observations():
-    empty = from_rows(np.asarray([0, 0]), np.zeros(0), np.zeros((0, 3)), np.zeros((0, 3), bool))
+    empty = Rows(np.asarray([0, 0]), np.zeros(0), np.zeros((0, 3)), np.zeros((0, 3), bool)).padded()
     assert empty.padded(4).trimmed().values.shape == (2, 1, 3)
     assert not empty.valid.any()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ctfno_jax.data import equations, generation, problems, series, synthetic
-from ctfno_jax.data.problems import FieldProblem, SeriesProblem, between_times, load_dataset
+from ctfno_jax.data.problems import FieldProblem, LatentProblem, SeriesProblem, between_times, load_dataset
 from ctfno_jax.data.readers import pdebench
 from ctfno_jax.data.trajectories import FieldDataset, Trajectories
 
@@ -62,7 +62,7 @@ def _u(data: FieldDataset) -> np.ndarray:
 
 FIELDS = ("burgers", "diffusion_sorption", "heat", "navier_stokes", "reaction")
 FAMILIES = ("sawtooth", "sine", "spiral", "square", "stiff")
-LATENT = ("mujoco",)
+LATENT = ("activity", "csv", "mujoco", "physionet")
 
 
 def test_names_and_kinds():
@@ -88,7 +88,7 @@ def test_an_unknown_name_lists_the_known_ones():
         (("navier_stokes",), (700, 100, 200)),
         (("square", "sawtooth", "sine", "stiff"), (800, 100, 100)),
         (("spiral",), (768, 96, 97)),
-        (("plane_vibration",), (0, 0, 0)),
+        (("plane_vibration", *LATENT), (0, 0, 0)),
     ],
 )
 def test_sizes_of_the_splits(names, sizes):
@@ -112,6 +112,14 @@ def test_components_are_those_of_the_series(name):
     data = load_dataset(name, **SIZES, num_points=4, num_observed=2, final_time=0.1)
     assert isinstance(data, series.SeriesDataset)
     assert data.train.features == entry.features == len(entry.components)
+
+
+def test_features_of_latent_problems_have_names():
+    for name, features, generated in (("mujoco", 14, True), ("physionet", 41, False), ("activity", 12, False),
+                                      ("csv", 0, False)):  # fmt: skip
+        entry = problems.problem(name)
+        assert isinstance(entry, LatentProblem)
+        assert (entry.features, len(entry.components), entry.generated) == (features, features, generated)
 
 
 def test_the_rate_takes_the_constants_of_the_equation_out_of_the_options():
