@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ctfno_jax.data.masked_series import MaskedDataset, Observations, Part, from_rows, subsample
+from ctfno_jax.data.masked_series import MaskedDataset, Observations, Part, Rows, subsample
 from ctfno_jax.models import registry
 from ctfno_jax.tasks.latent import LatentSettings, LatentTask
 
@@ -54,7 +54,7 @@ def irregular(count: int, *, most: int = 9, seed: int = 0, num_classes: int = 0)
     times = np.concatenate([np.sort(rng.uniform(0, 1, n)) for n in lengths])
     mask = rng.random((rows, 2)) < 0.5
     mask[np.arange(rows), rng.integers(0, 2, rows)] = True
-    some = from_rows(lengths, times, rng.normal(size=(rows, 2)), mask)
+    some = Rows(lengths, times, rng.normal(size=(rows, 2)), mask).padded()
     labels = None
     if num_classes:
         labels = np.where(some.valid, rng.integers(0, num_classes, some.valid.shape), -1).astype(np.int32)

@@ -11,6 +11,7 @@ from helpers import small_latent
 from ctfno_jax import load_predictor, results
 from ctfno_jax.config import ConfigError, OptimizerConfig, TrainConfig
 from ctfno_jax.data.masked_series import Observations, Part
+from ctfno_jax.models import registry
 from ctfno_jax.tasks import latent
 from ctfno_jax.tasks.latent import LatentSettings
 from ctfno_jax.training import run
@@ -175,8 +176,10 @@ def test_the_test_set_is_needed_for_test_errors_only():
 
 
 def test_a_network_with_another_number_of_outputs_is_refused():
-    with pytest.raises(ConfigError, match="waves has 3 features or classes, but the network answers 2"):
-        small_latent.task(data=dataclasses.replace(small_latent.dataset(), features=("x", "y", "z")))
+    network = {**small_latent.NETWORKS["latent_ctfno"], "out_features": 2, "num_classes": 4}
+    settings = LatentSettings(task="classification", loss="cross_entropy", batch_size=8)
+    with pytest.raises(ConfigError, match="waves has 3 features or classes, but the network answers 4"):
+        latent.LatentTask(small_latent.dataset("classes"), registry.build_model("latent_ctfno", **network), settings)
 
 
 # --- a whole run --------------------------------------------------------------------------------------------------
@@ -189,7 +192,7 @@ def trained(tmp_path_factory):
     task = small_latent.task(times_per_step=4)
     with Workdir(folder, {"made": "by a test"}) as workdir:
         (found,) = run.train(
-            task, optimizer=OptimizerConfig(learning_rate=1e-2), config=TrainConfig(200, 50, 100), workdirs=[workdir],
+            task, optimizer=OptimizerConfig(learning_rate=3e-2), config=TrainConfig(600, 100, 300), workdirs=[workdir],
             show_progress=False,
         )  # fmt: skip
         row = results.finish(task, found, workdir, {"model": "latent_ctfno"})
