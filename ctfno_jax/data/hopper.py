@@ -73,9 +73,9 @@ def load(
       generator_seed: seed of the initial states; 123 is the published one.
     """
     del path
-    _check_options(task, observed, num_sequences, windows, normalization, statistics)
-    # Counted without the test sequences where nothing of them is needed.
+    _check_options(task, observed, num_sequences, windows, normalization, statistics, generator_seed)
     train, test = splits.in_order(num_sequences)
+    # Test sequences are the last ones, and not generated where nothing of them is needed.
     needed = num_sequences if with_test or statistics == "all" else len(train)
     states = generate(needed, generator_seed, progress)
     agrees = _agrees(states, generator_seed)
@@ -212,17 +212,20 @@ def _source(agrees: bool | None) -> str:
 
 
 def _check_options(
-    task: str, observed: float, num_sequences: int, windows: str, normalization: str, statistics: str
+    task: str, observed: float, num_sequences: int, windows: str, normalization: str, statistics: str, seed: int
 ) -> None:
     for option, value, known in (
         ("task", task, TASKS), ("windows", windows, WINDOWS), ("normalization", normalization, NORMALIZATIONS),
         ("statistics", statistics, STATISTICS),
     ):  # fmt: skip
         masked_series.check_choice(NAME, option, value, known)
-    if isinstance(num_sequences, bool) or not isinstance(num_sequences, int) or num_sequences < 10:
-        raise ValueError(
-            f"option num_sequences of dataset {NAME} must be a whole number of at least 10, got {num_sequences!r}"
-        )
+    if task == "prediction" and windows != "drawn_once":
+        raise ValueError(f"option windows of dataset {NAME} belongs to task=interpolation; remove it")
+    for option, value, least in (("num_sequences", num_sequences, 10), ("generator_seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(
+                f"option {option} of dataset {NAME} must be a whole number of at least {least}, got {value!r}"
+            )
     masked_series.check_share(NAME, "observed", observed)
     steps = NUM_OBSERVED if task == "prediction" else WINDOW
     if observed * steps + 1e-9 < 1:

@@ -182,6 +182,8 @@ def test_other_bits_than_the_reference_are_noted_and_do_not_stop(asked, monkeypa
         ({"observed": "half"}, "option observed of dataset mujoco must be above 0 and at most 1, got 'half'"),
         ({"observed": 0.005}, "observed=0.005 keeps none of the 100 steps"),
         ({"num_sequences": 5}, "num_sequences of dataset mujoco must be a whole number of at least 10, got 5"),
+        ({"generator_seed": -1}, "generator_seed of dataset mujoco must be a whole number of at least 0, got -1"),
+        ({"task": "prediction", "windows": "first"}, "option windows of dataset mujoco belongs to task=interpolation"),
         ({"noise": 1}, "dataset mujoco has no option noise; it has task, observed, num_sequences, windows"),
         ({"num_train": 5}, "mujoco is divided by its options; remove num_train"),
     ],

@@ -124,6 +124,8 @@ def load(
     masked_series.check_choice(NAME, "task", task, TASKS)
     masked_series.check_choice(NAME, "split", split, SPLITS)
     masked_series.check_choice(NAME, "labels", labels, LABELS)
+    if not isinstance(redrawn, bool):
+        raise ValueError(f"option redrawn of dataset {NAME} must be true or false, got {redrawn!r}")
     if redrawn and split != "published":
         raise ValueError(f"option redrawn of dataset {NAME} belongs to split=published; remove it")
     if split != "person" and (validation_person, test_person) != ("D", "E"):

@@ -237,6 +237,7 @@ def test_a_missing_file_says_where_to_get_it(tmp_path, monkeypatch):
         ({"task": "interpolation"}, "option task of dataset activity must be one of classification, got"),
         ({"split": "record"}, "option split of dataset activity must be one of published, person, got 'record'"),
         ({"labels": "all"}, "option labels of dataset activity must be one of merged, published, got 'all'"),
+        ({"redrawn": "no"}, "option redrawn of dataset activity must be true or false, got 'no'"),
         ({"split": "person", "redrawn": True}, "option redrawn of dataset activity belongs to split=published"),
         ({"test_person": "A"}, "validation_person and test_person of dataset activity belong to split=person"),
         (
