@@ -27,7 +27,7 @@ def forecasts(
     figure = Figure(figsize=(4 * len(some), 1.8 * len(shown) + 0.8), layout="constrained")
     axes = figure.subplots(len(shown), len(some), squeeze=False, sharex="col")
     for column in range(len(some)):
-        times = some.target.times[column] * data.time_unit
+        times = some.target.times[column] * data.time_unit + data.time_offset
         order = np.argsort(times, kind="stable")
         valid = order[some.target.valid[column][order]]
         for row, feature in enumerate(shown):
@@ -41,7 +41,8 @@ def forecasts(
             ):
                 there = part.mask[column, :, feature] > 0
                 real = part.values[column, there, feature] * scale[feature] + offset[feature]
-                axis.plot(part.times[column, there] * data.time_unit, real, ls="none", label=label, **style)
+                at = part.times[column, there] * data.time_unit + data.time_offset
+                axis.plot(at, real, ls="none", label=label, **style)
             if column == 0:
                 axis.set_ylabel(data.features[feature], fontsize=9)
             if row == len(shown) - 1:

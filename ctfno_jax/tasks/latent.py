@@ -101,7 +101,7 @@ class LatentTask:
             raise ConfigError(f"the data are for {data.task}, the settings for {settings.task}")
         self.data, self.model, self.settings = data, model, settings
         self.transform = MaskedNormalization(
-            data.offset, data.scale, data.time_unit, decodes=data.task != "classification"
+            data.offset, data.scale, data.time_unit, data.time_offset, decodes=data.task != "classification"
         )
         parts = [_arrays(part) for part in _by_length(data.train, settings)]
         self._samples = [len(part.observed) for part in parts]
@@ -220,7 +220,7 @@ class LatentTask:
             "grid": [int(self._first.observed.shape[1])],
             "in_channels": packed.shape[-1],
             "out_channels": self.data.num_classes or len(self.data.features),
-            "final_time": float(self.data.train.target.times.max() * self.data.time_unit),
+            "final_time": float(self.data.train.target.times.max() * self.data.time_unit + self.data.time_offset),
             "range": [[float(v) for v in bound] for bound in (packed[seen].min(0), packed[seen].max(0))],
             "title": self.data.name,
             "channels": list(self.data.features),
@@ -230,7 +230,7 @@ class LatentTask:
         """Packed observations in real units."""
         values = observed.values * np.asarray(self.data.scale) + np.asarray(self.data.offset)
         values = np.where(observed.mask > 0, values, 0)
-        times = observed.times[..., None] * self.data.time_unit
+        times = observed.times[..., None] * self.data.time_unit + self.data.time_offset
         return np.concatenate([times, values, observed.mask], axis=-1).astype(np.float32)
 
     # --- evaluation -----------------------------------------------------------------------------------------------

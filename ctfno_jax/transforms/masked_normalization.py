@@ -15,23 +15,26 @@ class MaskedNormalization:
     Attributes:
       offset: of every feature; real value = value * scale + offset.
       scale: of every feature.
-      time_unit: real time = time * time_unit.
+      time_unit: real time = time * time_unit + time_offset.
+      time_offset: the real time that is zero to the network.
       decodes: False if the network answers with scores of classes, which have no units.
     """
 
     offset: tuple[float, ...]
     scale: tuple[float, ...]
     time_unit: float = 1.0
+    time_offset: float = 0.0
     decodes: bool = True
 
     def encode(self, u0: ArrayLike) -> Float[Array, "batch steps inputs"]:
         """Packed observations (see :mod:`ctfno_jax.models.packing`) as the network reads them."""
         u0 = jnp.asarray(u0)
         times, values, mask = jnp.split(u0, [1, 1 + len(self.scale)], axis=-1)
-        return jnp.concatenate([times / self.time_unit, jnp.where(mask > 0, self._scaled(values), 0), mask], axis=-1)
+        values = jnp.where(mask > 0, self._scaled(values), 0)
+        return jnp.concatenate([self.encode_times(times), values, mask], axis=-1)
 
     def encode_times(self, times: ArrayLike) -> Array:
-        return jnp.asarray(times) / self.time_unit
+        return (jnp.asarray(times) - self.time_offset) / self.time_unit
 
     def encode_solution(self, u: ArrayLike) -> Float[Array, "batch time features"]:
         return self._scaled(jnp.asarray(u)) if self.decodes else jnp.asarray(u)
@@ -52,12 +55,13 @@ class MaskedNormalization:
     def to_dict(self) -> dict[str, Any]:
         return {
             "kind": "masked_normalization", "offset": list(self.offset), "scale": list(self.scale),
-            "time_unit": self.time_unit, "decodes": self.decodes,
+            "time_unit": self.time_unit, "time_offset": self.time_offset, "decodes": self.decodes,
         }  # fmt: skip
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "MaskedNormalization":
-        return cls(tuple(values["offset"]), tuple(values["scale"]), values["time_unit"], values["decodes"])
+        clock = (values["time_unit"], values["time_offset"])
+        return cls(tuple(values["offset"]), tuple(values["scale"]), *clock, values["decodes"])
 
     def _scaled(self, values: Array) -> Array:
         return (values - jnp.asarray(self.offset, values.dtype)) / jnp.asarray(self.scale, values.dtype)
