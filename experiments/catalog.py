@@ -8,7 +8,7 @@ from experiments.cells import Cell
 
 TABLES = (
     "pde", "ablation", "synthetic", "de_on_fields", "noise", "vibration", "effect_of_bound", "data_efficiency",
-    "universality", "mujoco",
+    "universality", "mujoco", "physionet", "activity",
 )  # fmt: skip
 
 EQUATIONS = ("heat", "burgers", "diffusion_sorption", "navier_stokes")
@@ -37,7 +37,7 @@ SIZES = (4, 8, 16, 32)
 
 # Minutes of one CPU core that a cell of the default preset may take.
 BUDGETS = {"heat": 5, "burgers": 8, "diffusion_sorption": 5, "navier_stokes": 15, "reaction": 5, "plane_vibration": 3,
-    "mujoco": 10}  # fmt: skip
+    "mujoco": 10, "physionet": 15, "activity": 15}  # fmt: skip
 _DYNAMICS_BUDGET = 5
 _SHORT = 1  # cells of figures
 
@@ -93,6 +93,11 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
             for model in LATENT_MODELS
             if model.startswith("ctfno") or share in (OBSERVED[0], OBSERVED[-1])
         ]
+    if table == "physionet":
+        tasks = ("interpolation", "prediction")
+        return [("timeseries", table, m, "default", {"task": task}) for task in tasks for m in LATENT_MODELS]
+    if table == "activity":
+        return [("timeseries", table, model, "default", {}) for model in LATENT_MODELS]
     raise ValueError(f"unknown table {table!r}; known are {', '.join(TABLES)}")
 
 

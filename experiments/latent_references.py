@@ -13,10 +13,9 @@ import numpy as np
 from absl import flags
 
 from ctfno_jax import files, results
-from ctfno_jax.data import problems
 from ctfno_jax.data.masked_series import MaskedDataset, Part
 from ctfno_jax.ops.interpolation import interpolate
-from ctfno_jax.tasks.latent import scores
+from ctfno_jax.tasks.latent import LatentTask, scores
 from ctfno_jax.training.workdir import versions
 from experiments import catalog, program
 from experiments.cells import Cell
@@ -92,24 +91,20 @@ def command(dataset: str) -> str:
 
 
 def main() -> None:
-    tasks = {(cell.overrides["task"], cell.overrides["observed"]): cell for cell in catalog.cells(FLAGS.dataset, 1)}
-    for (task, share), cell in tasks.items():
-        data = problems.load_dataset(
-            cell.dataset, data_dir=FLAGS.data_dir, task=task, observed=share, **cell.config().data.data_options
-        )
-        assert isinstance(data, MaskedDataset)
+    for cell in {str(cell.overrides): cell for cell in catalog.cells(FLAGS.dataset, 1)}.values():
+        data = LatentTask.load(cell.config(), data_dir=FLAGS.data_dir)
         for model in MODELS:
-            if model == "linear_interpolation" and task != "interpolation":
+            if model == "linear_interpolation" and data.task != "interpolation":
                 continue
             made = row(Cell(cell.experiment, cell.dataset, model, overrides=cell.overrides), data)
-            print(f"{task} {share:g} {model}: test MSE {made['metrics']['mse']:.3e}", flush=True)
+            print(f"{cell.variant} {model}: test MSE {made['metrics']['mse']:.3e}", flush=True)
             if FLAGS.results_dir:
                 place = Cell(cell.experiment, cell.dataset, model, overrides=cell.overrides)
                 files.write_json(place.row_path(FLAGS.results_dir), made)
 
 
 if __name__ == "__main__":
-    flags.DEFINE_enum("dataset", "mujoco", ("mujoco",), "data set")
+    flags.DEFINE_enum("dataset", "mujoco", ("mujoco", "physionet"), "data set")
     flags.DEFINE_string("data_dir", None, "folder with raw data, for the data sets that need it")
     flags.DEFINE_string("results_dir", None, "leave the rows there")
     program.run(main, __doc__ or "")

@@ -20,8 +20,8 @@ FORMATS = ("text", "markdown")
 # NAME-details has a table of its own for each data set.
 NAMES = (
     *(name for table in table_lines.OVERVIEWS for name in (table, f"{table}-details")),
-    "noise", "vibration", "vibration-details", "effect_of_bound", "data_efficiency", "universality", "mujoco",
-    "timing", "trials",
+    "noise", "vibration", "vibration-details", "effect_of_bound", "data_efficiency", "universality",
+    *paper_results.LATENT, "timing", "trials",
 )  # fmt: skip
 
 _BEGIN = re.compile(r"<!-- table: (.*?) -->")

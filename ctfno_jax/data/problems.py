@@ -234,6 +234,13 @@ def problem(name: str) -> Problem:
     return PROBLEMS[name]
 
 
+def options(name: str) -> tuple[str, ...]:
+    """Names of the options that a record or a set of partly observed series has."""
+    entry = problem(name)
+    assert not isinstance(entry, FieldProblem)
+    return tuple(option for option in generation.keywords(entry.load) if option not in _NO_OPTIONS)
+
+
 def data_file(name: str, data_dir: str | Path | None) -> Path | None:
     """The file that holds a data set, in ``data_dir`` or ``CTFNO_DATA_DIR``; None if the data are generated.
 

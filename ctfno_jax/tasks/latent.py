@@ -119,12 +119,26 @@ class LatentTask:
         settings = from_dict(LatentSettings, config.settings, "settings")
         model = registry.build_model(config.network.network, **config.network.network_fields)
         check_settings(model, settings)
+        return cls(cls.load(config, data_dir=data_dir, parts=parts, progress=progress), model, settings)
+
+    @staticmethod
+    def load(
+        config: ExperimentConfig, *, data_dir: str | Path | None = None, parts: Sequence[str] = problems.PARTS,
+        progress: Any = None,
+    ) -> MaskedDataset:  # fmt: skip
+        """The data of a cell."""
+        settings = from_dict(LatentSettings, config.settings, "settings")
+        share = {"observed": settings.observed}
+        if "observed" not in problems.options(config.dataset):
+            if settings.observed != 1:
+                raise ConfigError(f"{config.dataset} is observed as it is; remove observed={settings.observed:g}")
+            share = {}
         data = problems.load_dataset(
             config.dataset, parts=parts, data_dir=data_dir, progress=progress, seed=config.data.data_seed,
-            task=settings.task, observed=settings.observed, **config.data.data_options,
+            task=settings.task, **share, **config.data.data_options,
         )  # fmt: skip
         assert isinstance(data, MaskedDataset)
-        return cls(data, model, settings)
+        return data
 
     def _check_network(self) -> None:
         features = self.data.num_classes or len(self.data.features)
