@@ -44,7 +44,7 @@ def arguments(cell: Cell, folder: Path) -> list[str]:
 def is_record(dataset: str) -> bool:
     """The data set is read from a file that cannot be generated."""
     problem = problems.problem(dataset)
-    return isinstance(problem, problems.SeriesProblem) and not problem.generated
+    return not isinstance(problem, problems.FieldProblem) and not problem.generated
 
 
 def environment(dataset: str) -> dict[str, str]:

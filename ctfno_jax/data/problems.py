@@ -234,7 +234,7 @@ def problem(name: str) -> Problem:
     return PROBLEMS[name]
 
 
-def options(name: str) -> tuple[str, ...]:
+def option_names(name: str) -> tuple[str, ...]:
     """Names of the options that a record or a set of partly observed series has."""
     entry = problem(name)
     assert not isinstance(entry, FieldProblem)
@@ -300,8 +300,7 @@ def load_dataset(
         return _load_fields(entry, sizes, seed, data_file(name, data_dir), with_test, progress, options)
     if isinstance(entry, SeriesProblem) and entry.generated:
         return entry.load(**sizes, seed=seed, with_test=with_test, progress=progress, **options)
-    known = [option for option in generation.keywords(entry.load) if option not in _NO_OPTIONS]
-    generation.check_names(name, options, known)
+    generation.check_names(name, options, option_names(name))
     path = data_file(name, data_dir)
     if isinstance(entry, LatentProblem):
         return entry.load(path, seed=seed, with_test=with_test, progress=progress, **options)

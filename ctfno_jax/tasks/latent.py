@@ -129,7 +129,7 @@ class LatentTask:
         """The data of a cell."""
         settings = from_dict(LatentSettings, config.settings, "settings")
         share = {"observed": settings.observed}
-        if "observed" not in problems.options(config.dataset):
+        if "observed" not in problems.option_names(config.dataset):
             if settings.observed != 1:
                 raise ConfigError(f"{config.dataset} is observed as it is; remove observed={settings.observed:g}")
             share = {}

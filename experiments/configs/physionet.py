@@ -1,7 +1,7 @@
 """physionet: ``python -m experiments.timeseries --dataset=physionet --task=interpolation --data_dir=...``.
 
-Values of 41 clinical measurements of 8,000 patients over 48 hours, of which a seventh are observed. Every model sees all
-observed points; series are padded to a few lengths. Budget: fifteen minutes of one CPU core per cell.
+Values of 41 clinical measurements of 8,000 patients over 48 hours, of which a seventh are observed. Every model sees
+all observed points; series are padded to a few lengths. Budget: fifteen minutes of one CPU core per cell.
 """
 
 LATENT = {"out_features": 41, "latent": 20, "task": "interpolation", "observed": 1.0}
