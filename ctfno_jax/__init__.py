@@ -6,12 +6,14 @@ from ctfno_jax.data.problems import load_dataset
 from ctfno_jax.fit import fit
 from ctfno_jax.models.composition import Residual, Semigroup
 from ctfno_jax.models.ctfno import CTFNO, num_parameters
+from ctfno_jax.models.latent import LatentModel
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.predict import Predictor, load_predictor
 
 __all__ = [
     "CTFNO",
     "Certificate",
+    "LatentModel",
     "Predictor",
     "Residual",
     "Semigroup",

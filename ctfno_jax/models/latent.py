@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ctfno_jax.models import layers, mlp
 from ctfno_jax.models.inputs import as_float, check_positive, check_times
-from ctfno_jax.models.packing import unpack
+from ctfno_jax.models.packing import Unpacked, unpack
 from ctfno_jax.ops.interpolation import interpolate
 from ctfno_jax.types import Key
 
@@ -38,7 +38,7 @@ class LatentModel(nn.Module):
     Attributes:
       encoder: module ``(observations, latent) -> (mean, std)``; see :mod:`ctfno_jax.models.encoders`.
       dynamics: module ``(z0, times, decode) -> z``; see :mod:`ctfno_jax.models.dynamics`.
-      out_features: components of the series.
+      out_features: components of the series; 0 for as many as the observations have.
       latent: size of the latent state.
       num_classes: outputs of a linear classifier of the latent state at each time, which are then the answer; 0 for
         none.
@@ -49,7 +49,7 @@ class LatentModel(nn.Module):
 
     encoder: Any
     dynamics: Any
-    out_features: int = 1
+    out_features: int = 0
     latent: int = 20
     num_classes: int = 0
     decoder_units: int = 0
@@ -57,19 +57,12 @@ class LatentModel(nn.Module):
 
     def check_fields(self) -> None:
         self.encoder.check_fields()
-        check_positive(self, ("out_features", "latent"))
-        for name in ("num_classes", "decoder_units"):
+        check_positive(self, ("latent",))
+        for name in ("out_features", "num_classes", "decoder_units"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.baseline not in BASELINES:
             raise ValueError(f"baseline must be one of {', '.join(BASELINES)}, got {self.baseline!r}")
-
-    def setup(self) -> None:
-        self.check_fields()
-        hidden = [self.decoder_units] if self.decoder_units else []
-        self.decoder = mlp.MLP((self.latent, *hidden, self.out_features))
-        if self.num_classes:
-            self.classifier = layers.Affine(self.num_classes)
 
     def __call__(
         self,
@@ -85,19 +78,19 @@ class LatentModel(nn.Module):
         found = self.posterior(observations, times)
         return found.values if found.logits is None else found.logits
 
+    @nn.compact
     def posterior(self, observations: Array, times: Array, key: Key | None = None) -> LatentPrediction:
         """From the mean of the latent state, or from one draw if there is a key."""
+        self.check_fields()
         check_times(times)
         observations = as_float(observations)
         times = jnp.asarray(times).astype(observations.dtype)
         parts = unpack(observations)
-        if parts.values.shape[-1] != self.out_features:
-            raise ValueError(
-                f"observations have {parts.values.shape[-1]} features, but out_features is {self.out_features}"
-            )
+        features = _features(self.out_features, parts)
         mean, std = self.encoder(observations, self.latent)
         z0 = mean if key is None else mean + std * jax.random.normal(key, mean.shape, mean.dtype)
-        maps = self.decoder()
+        hidden = [self.decoder_units] if self.decoder_units else []
+        maps = mlp.MLP((self.latent, *hidden, features), name="decoder")()
         decode = lambda z: mlp.mlp(maps, z)  # noqa: E731
         z = self.dynamics(z0, times, decode)
         values = decode(z)
@@ -106,9 +99,17 @@ class LatentModel(nn.Module):
             values = values + interpolate(parts.times, parts.values, parts.mask, every)
         logits = None
         if self.num_classes:
-            weight, bias = self.classifier(self.latent)
+            weight, bias = layers.Affine(self.num_classes, name="classifier")(self.latent)
             logits = z @ weight + bias
         return LatentPrediction(values, mean, std, logits)
+
+
+def _features(stated: int, parts: Unpacked) -> int:
+    """Features of the observations; ValueError if another number is stated."""
+    found = parts.values.shape[-1]
+    if stated not in (0, found):
+        raise ValueError(f"observations have {found} features, but out_features is {stated}")
+    return found
 
 
 class ODERNN(nn.Module):
@@ -118,7 +119,7 @@ class ODERNN(nn.Module):
     easier than that of a latent model.
 
     Attributes:
-      out_features: components of the series.
+      out_features: components of the series; 0 for as many as the observations have.
       hidden: size of the recurrent mean, and of the recurrent spread.
       units: width of the vector field, and of the decoder.
       depth: maps between hidden layers of the field.
@@ -127,7 +128,7 @@ class ODERNN(nn.Module):
       num_classes: outputs of a linear classifier of the state, which are then the answer; 0 for none.
     """
 
-    out_features: int = 1
+    out_features: int = 0
     hidden: int = 15
     units: int = 300
     depth: int = 3
@@ -136,7 +137,7 @@ class ODERNN(nn.Module):
     num_classes: int = 0
 
     def check_fields(self) -> None:
-        check_positive(self, ("out_features", "hidden", "units", "depth", "gate_units", "substeps"))
+        check_positive(self, ("hidden", "units", "depth", "gate_units", "substeps"))
 
     @nn.compact
     def __call__(self, observations: Array, times: Array) -> Float[Array, "batch time outputs"]:
@@ -147,6 +148,7 @@ class ODERNN(nn.Module):
         observations = as_float(observations)
         times = jnp.asarray(times).astype(observations.dtype)
         parts = unpack(observations)
+        features = _features(self.out_features, parts)
         read = jnp.concatenate([parts.values, parts.mask], axis=-1)
         cell = encoders.ODERNNCell(self.hidden, self.units, self.depth, self.gate_units, name="cell")(read.shape[-1])
 
@@ -176,5 +178,5 @@ class ODERNN(nn.Module):
         if self.num_classes:
             weight, bias = layers.Affine(self.num_classes, name="classifier")(self.hidden)
             return state @ weight + bias
-        decoder = mlp.MLP((self.hidden, self.units, self.out_features), name="decoder")()
+        decoder = mlp.MLP((self.hidden, self.units, features), name="decoder")()
         return mlp.mlp(decoder, state)

@@ -36,7 +36,7 @@ class LatentSettings:
     observed: float = 1.0  # share of the points of a series that a model sees
     batch_size: int = 50  # series per step, over all devices
     times_per_step: int = 0  # random query times per step; 0 for all
-    lengths: tuple[int, ...] = ()  # steps that series are padded to; each length compiles once. None: the longest
+    lengths: tuple[int, ...] | None = None  # steps that series are padded to, one compilation each; the longest if none
     loss: str = "squared_error"  # squared_error, published_bound, evidence_bound, cross_entropy
     num_draws: int = 1  # of the latent state in training
     test_draws: int = 3  # of the latent state in evaluations
@@ -53,7 +53,7 @@ class LatentSettings:
             raise ConfigError(f"task={self.task} cannot have loss={self.loss}; classification has cross_entropy")
         if not self.observation_std > 0:
             raise ConfigError(f"observation_std must be positive, got {self.observation_std}")
-        if any(length < 1 for length in self.lengths):
+        if any(length < 1 for length in self.lengths or ()):
             raise ConfigError(f"lengths must be positive, got {self.lengths}")
 
 
@@ -332,14 +332,15 @@ def _by_length(part: Part, settings: LatentSettings) -> list[Part]:
     steps = max(part.observed.steps, part.target.steps)
     needed = np.maximum(part.observed.num_valid, part.target.num_valid)
     groups, left = [], np.zeros(len(part), bool)
-    for length in sorted({*(n for n in settings.lengths if n < steps), steps}):
+    lengths = settings.lengths or ()
+    for length in sorted({*(n for n in lengths if n < steps), steps}):
         left |= needed <= length
         if left.sum() >= settings.batch_size or (length == steps and left.any()):
             groups.append(part.select(np.flatnonzero(left)))
             needed, left = np.where(left, steps + 1, needed), np.zeros(len(part), bool)
     if len(groups) > 1 and len(groups[-1]) < settings.batch_size:
         raise ConfigError(
-            f"only {len(groups[-1])} series are longer than {settings.lengths[-1]} steps, fewer than "
+            f"only {len(groups[-1])} series are longer than {max(lengths)} steps, fewer than "
             f"batch_size={settings.batch_size}; leave out the largest of lengths"
         )
     if len(part) < settings.batch_size:

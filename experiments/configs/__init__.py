@@ -35,7 +35,7 @@ EXPERIMENTS = {
     "pde": ("heat", "burgers", "diffusion_sorption", "navier_stokes", "reaction"),
     "synthetic": ("square", "sawtooth", "stiff", "spiral", "sine", "reaction"),
     "vibration": ("plane_vibration",),
-    "timeseries": ("mujoco", "physionet", "activity"),
+    "timeseries": ("mujoco", "physionet", "activity", "csv"),
 }
 DATASETS = tuple(dict.fromkeys(dataset for datasets in EXPERIMENTS.values() for dataset in datasets))
 

@@ -4,7 +4,7 @@ Positions of four tags on a person, and what the person does at every time. All 
 class for each time. Budget: fifteen minutes of one CPU core per cell.
 """
 
-LATENT = {"out_features": 12, "latent": 20, "num_classes": 11, "task": "classification", "observed": 1.0}
+LATENT = {"latent": 20, "num_classes": 11, "task": "classification", "observed": 1.0}
 OPERATOR = {
     "points": 20, "width": 32, "modes": [10], "depth": 2, "heads": 1, "time_width": 64, "time_features": 64,
     "time_scale": 100.0, "time_bias": False, "head": "mlp", "lifting": "low_pass", "padding": 0.1,
@@ -26,7 +26,7 @@ DEFAULT = {
         "decoder_units": 500, "times_per_step": 0, "steps": 3000,
     },
     "ode_rnn": {
-        **TRAINING, "network": "ode_rnn", "out_features": 12, "num_classes": 11, "task": "classification",
+        **TRAINING, "network": "ode_rnn", "num_classes": 11, "task": "classification",
         "observed": 1.0, "hidden": 15, "units": 500, "depth": 4, "gate_units": 50, "test_draws": 1, "steps": 1500,
     },
     "latent_ode_rnn": {**LATENT, **TRAINING, **ODE, "network": "latent_ode_rnn", "encoder_hidden": 100, "steps": 2000},

@@ -4,7 +4,7 @@
 of 20 points and an encoder that attends to the observations. Budget: ten minutes of one CPU core per cell.
 """
 
-LATENT = {"out_features": 14, "latent": 20, "task": "interpolation", "observed": 0.1}
+LATENT = {"latent": 20, "task": "interpolation", "observed": 0.1}
 OPERATOR = {
     "points": 20, "width": 32, "modes": [10], "depth": 3, "heads": 1, "time_width": 64, "time_features": 64,
     "time_scale": 100.0, "time_bias": False, "head": "mlp", "lifting": "low_pass", "padding": 0.1,
@@ -26,7 +26,7 @@ DEFAULT = {
         **LATENT, **TRAINING, "network": "rnn_vae", "latent": 15, "encoder_hidden": 30, "encoder_readout": 300,
         "decoder_units": 300, "times_per_step": 0, "steps": 10000,
     },
-    "ode_rnn": {**TRAINING, "network": "ode_rnn", "out_features": 14, "task": "interpolation", "observed": 0.1,
+    "ode_rnn": {**TRAINING, "network": "ode_rnn", "task": "interpolation", "observed": 0.1,
         "test_draws": 1, "steps": 10000},
     "latent_ode_rnn": {
         **LATENT, **TRAINING, **ODE, "network": "latent_ode_rnn", "encoder_hidden": 30, "times_per_step": 0,

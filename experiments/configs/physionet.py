@@ -4,7 +4,7 @@ Values of 41 clinical measurements of 8,000 patients over 48 hours, of which a s
 all observed points; series are padded to a few lengths. Budget: fifteen minutes of one CPU core per cell.
 """
 
-LATENT = {"out_features": 41, "latent": 20, "task": "interpolation", "observed": 1.0}
+LATENT = {"latent": 20, "task": "interpolation", "observed": 1.0}
 OPERATOR = {
     "points": 20, "width": 32, "modes": [10], "depth": 1, "heads": 1, "time_width": 64, "time_features": 16,
     "time_scale": 100.0, "time_bias": False, "head": "mlp", "lifting": "low_pass", "padding": 0.1,
@@ -26,7 +26,7 @@ DEFAULT = {
         "times_per_step": 0, "steps": 3000,
     },
     "ode_rnn": {
-        **TRAINING, "network": "ode_rnn", "out_features": 41, "task": "interpolation", "observed": 1.0, "hidden": 20,
+        **TRAINING, "network": "ode_rnn", "task": "interpolation", "observed": 1.0, "hidden": 20,
         "units": 50, "gate_units": 50, "test_draws": 1, "steps": 3000,
     },
     "latent_ode_rnn": {**LATENT, **TRAINING, **ODE, "network": "latent_ode_rnn", "encoder_hidden": 40, "steps": 4000},

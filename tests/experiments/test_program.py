@@ -259,7 +259,7 @@ def test_a_mistake_in_the_flags_is_one_line(run, argument, words):
         (ConfigError("a\n  b"), 1, "error: a b"),
         (PermissionError(13, "Permission denied", "/some/file"), 1, "error: /some/file: Permission denied"),
         (CheckpointError(""), 1, "error: CheckpointError"),
-        (loop.TrainingDiverged("the loss became nan"), 1, "error: the loss became nan"),
+        (loop.TrainingDiverged("the loss became nan"), program.DIVERGED, "error: the loss became nan"),
         (loop.Interrupted("stopped at step 4"), 130, "stopped at step 4"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
