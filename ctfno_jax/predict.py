@@ -14,7 +14,7 @@ from flax import linen as nn
 from flax.errors import FlaxError
 from jaxtyping import Float
 
-from ctfno_jax.models import registry
+from ctfno_jax.models import interface, registry
 from ctfno_jax.models.inputs import check_times
 from ctfno_jax.tasks import prediction
 from ctfno_jax.training import checkpoint, run
@@ -85,6 +85,28 @@ class Predictor:
         A model that makes steps reaches the times of its training data, as times may be traced.
         """
         return prediction.physical(self.model, self.transform)
+
+    def draws(
+        self, observations: Any, times: Any, *, count: int = 16, seed: int = 0
+    ) -> Float[np.ndarray, "count batch time features"]:
+        """Answers from several draws of the latent state, whose spread shows what the observations leave open.
+
+        Args:
+          observations: packed, in real units; see :mod:`ctfno_jax.models.packing`.
+          times: query times.
+          count: number of draws.
+          seed: of the draws.
+        """
+        if not interface.has_posterior(self.model):
+            raise ValueError(f"{type(self.model).__name__} has no latent distribution to draw from")
+        observations, times = self._checked(observations, times)
+
+        def draw(key: Any) -> Any:
+            read, at = self.transform.encode(observations), self.transform.encode_times(times)
+            found: Any = self.model.apply(self.params, read, at, key, method="posterior")
+            return self.transform.decode(found.values, ())
+
+        return np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(seed), count)))
 
     def lipschitz(self, times: Any, *, grid: tuple[int, ...] | None = None) -> Float[np.ndarray, " time"]:
         """Certified bound, in physical units, on the growth of an L2 error in ``u0``.

@@ -4,6 +4,9 @@ The input is a ``.npy`` array of initial states ``(batch, *space, channels)``, o
 modes. The batch axis may be missing, and for one channel the channel axis. For a run on series, the input is the
 observations ``(batch, steps, features)``, and times count from the last one. The output holds ``u`` as ``(batch, time,
 *space, channels)``, ``times`` and ``u0``. A figure of the first sample is written beside it.
+
+For a run on series of your own, the input is a ``.csv`` file of the form it was trained on, and so is the output: one
+line for every series, time and feature, with a value and its standard deviation.
 """
 
 from pathlib import Path
@@ -16,7 +19,7 @@ from ctfno_jax.data.readers import npy
 from ctfno_jax.plotting import fields as field_plots
 from ctfno_jax.plotting import series as series_plots
 from ctfno_jax.predict import Predictor, load_predictor
-from experiments import program
+from experiments import predict_series, program
 
 FLAGS = flags.FLAGS
 
@@ -75,6 +78,12 @@ def main() -> None:
         if not FLAGS[name].value:
             raise ValueError(f"--{name} is missing")
     output = Path(FLAGS.output)
+    if Path(FLAGS.input).suffix == ".csv":
+        count_times(FLAGS.times)
+        predictor = load_predictor(FLAGS.workdir)
+        times = parse_times(FLAGS.times)
+        print(predict_series.write(predictor, FLAGS.input, times, output, num_draws=FLAGS.num_draws))
+        return
     if output.suffix != ".npz":
         raise ValueError(f"--output must end in .npz, got {output}")
     num_times = count_times(FLAGS.times)
@@ -98,9 +107,10 @@ def main() -> None:
 
 def define_flags() -> None:
     flags.DEFINE_string("workdir", None, "folder of a finished or running training")
-    flags.DEFINE_string("input", None, ".npy file with initial states")
+    flags.DEFINE_string("input", None, ".npy file with initial states, or .csv file with series")
     flags.DEFINE_string("times", None, "query times, as 0.1,0.37 or start:stop:count")
-    flags.DEFINE_string("output", None, ".npz file to write")
+    flags.DEFINE_string("output", None, ".npz file to write, or .csv")
+    flags.DEFINE_integer("num_draws", 32, "draws of a latent state, for the standard deviation", lower_bound=2)
 
 
 if __name__ == "__main__":

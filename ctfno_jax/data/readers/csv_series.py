@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ctfno_jax.data import cache, masked_series
-from ctfno_jax.data.masked_series import MaskedDataset, Part, Rows
+from ctfno_jax.data.masked_series import MaskedDataset, Observations, Part, Rows
 
 NAME = "csv"
 TASKS = ("interpolation", "prediction")
@@ -142,8 +142,13 @@ def load(
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def read(path: str | Path) -> Table:
-    """The contents of a file; ValueError with the line for anything that is not as described above."""
+def read(path: str | Path, fewest: int = FEWEST_SERIES) -> Table:
+    """The contents of a file; ValueError with the line for anything that is not as described above.
+
+    Args:
+      path: the file.
+      fewest: series that there must be.
+    """
     path = Path(path)
     begins: dict[str, int] = {}
     entries: list[tuple[str, float, str, float, int]] = []
@@ -164,8 +169,19 @@ def read(path: str | Path) -> Table:
         raise ValueError(f"{path} is not a CSV file of UTF-8 text: {' '.join(str(error).split())}") from error
     order = tuple(sorted(features)) if header == _LONG else tuple(header[2:])
     table = _table(path, begins, order, entries)
-    _check(table)
+    _check(table, fewest)
     return table
+
+
+def observations(table: Table, features: tuple[str, ...]) -> Observations:
+    """All points of a file as they are, in real units, for a model that was trained on these features."""
+    if sorted(table.features) != sorted(features):
+        raise ValueError(
+            f"{table.path} has the features {', '.join(table.features)}; the run was trained on {', '.join(features)}"
+        )
+    place = np.asarray([features.index(name) for name in table.features])
+    table = dataclasses.replace(table, features=features, feature=place[table.feature])
+    return _rows(table, np.zeros(len(features)), np.ones(len(features))).padded()
 
 
 def _header(path: Path, row: list[str] | None) -> list[str]:
@@ -224,7 +240,7 @@ def _table(
     return Table(path, names, features, tuple(begins[name] for name in names), *sorted_arrays)
 
 
-def _check(table: Table) -> None:
+def _check(table: Table, fewest: int) -> None:
     """Raises ValueError for what makes a file useless as a whole."""
     path = table.path
     if not table.names:
@@ -247,8 +263,8 @@ def _check(table: Table) -> None:
             f"{path}, line {second}: feature {table.features[table.feature[i]]!r} of series "
             f"{table.names[table.series[i]]!r} has a value at time {table.times[i]:g} on line {first} already; keep one"
         )
-    if len(table.names) < FEWEST_SERIES:
-        raise ValueError(f"{path} holds {len(table.names)} series; at least {FEWEST_SERIES} are needed")
+    if len(table.names) < fewest:
+        raise ValueError(f"{path} holds {len(table.names)} series; at least {fewest} are needed")
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------
