@@ -250,6 +250,31 @@ def test_seeds_at_once_leave_a_folder_and_a_row_each(run, trained, tmp_path, mon
     assert found[1]["metrics"]["rmse"] != found[0]["metrics"]["rmse"]
 
 
+def test_the_bound_is_searched_by_short_trials_and_then_used(run, tmp_path, monkeypatch, capsys):
+    asked, errors = [], {0.5: 0.2, 1.0: 0.1}
+
+    def run_cells(todo, folders, *, evaluate, **_):
+        ((cell,), (folder,)) = todo, folders
+        bound = cell.overrides["stability_bound"]
+        asked.append((bound, cell.config().train.steps, folder.relative_to(tmp_path).as_posix(), evaluate))
+        return [{"metrics": {"validation_rmse": errors[bound]}}]
+
+    monkeypatch.setattr(choose_bound, "CANDIDATES", tuple(errors))
+    monkeypatch.setattr(cells, "run_cells", run_cells)
+    monkeypatch.setattr(results, "summary", lambda *_: "")
+    run("--stability_bound=auto", f"--workdir={tmp_path / 'run'}")
+    trials = [(bound, 2, f"run/bound_search/M_{bound:g}", "validation") for bound in errors]
+    assert asked == [*trials, (1.0, 4, "run", "test")]
+    assert "stability_bound=auto: 2 candidates, 2 steps each" in capsys.readouterr().out
+    asked.clear()
+    run("--stability_bound=auto", f"--workdir={tmp_path / 'run'}")
+    assert asked == [(1.0, 4, "run", "test")]
+    assert "bound_search.json says\n" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="is a search for another cell"):
+        run("--stability_bound=auto", f"--workdir={tmp_path / 'run'}", "--seed=9")
+
+
+@pytest.mark.slow
 def test_the_bound_is_searched_on_validation_data_and_then_used(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(choose_bound, "CANDIDATES", (0.5,))
     folder = tmp_path / "run"

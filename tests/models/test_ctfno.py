@@ -223,11 +223,16 @@ def test_as_part_of_another_module():
 
 def test_through_the_nnx_bridge():
     model, u0 = model_of(), state(2, 9, 1)
-    bridged = nnx.bridge.ToNNX(model, rngs=nnx.Rngs(0)).lazy_init(u0, TIMES)
+
+    @nnx.jit
+    def bridge():
+        module = nnx.bridge.ToNNX(model, rngs=nnx.Rngs(0)).lazy_init(u0, TIMES)
+        return module, module(u0, TIMES)
+
+    bridged, answer = bridge()
     params = nnx.to_pure_dict(nnx.state(bridged, nnx.Param))
     fresh = jax.eval_shape(model.init, jax.random.key(0), u0, TIMES)["params"]
     chex.assert_trees_all_equal_shapes(params, fresh)
     expected = run(model, {"params": params}, u0, TIMES)
     assert float(np.abs(expected).max()) > 1e-3
-    answer = nnx.jit(lambda module: module(u0, TIMES))(bridged)
     chex.assert_trees_all_close(answer, expected, atol=ATOL, rtol=0)
