@@ -1,5 +1,6 @@
 """Settings that must be there before JAX is imported."""
 
+import gc
 import os
 from importlib import metadata
 
@@ -12,16 +13,23 @@ _FLAGS = [
 ]
 if metadata.version("jaxlib").startswith("0.10."):
     # Halves the time to compile. XLA aborts at flags that it does not know, so other versions do without.
-    _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+    _FLAGS += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_FLAGS])
 os.environ["NPROC"] = "32"
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["MPLBACKEND"] = "Agg"
+# Otherwise the path of every frame of every expected exception is compared with those of JAX.
+os.environ["JAX_TRACEBACK_FILTERING"] = "off"
+# Tracing makes many small objects that live on: looking for garbage among them is a tenth of the time.
+gc.set_threshold(100_000, 50, 50)
 # Files of the person who runs the tests must not be read.
 os.environ.pop("CTFNO_DATA_DIR", None)
 
 import jaxtyping
 import pytest
+from helpers import cheap_tracing
+
+cheap_tracing.install()
 
 # The axes that annotations promise are checked in the modules whose arguments are always arrays.
 jaxtyping.install_import_hook(

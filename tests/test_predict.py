@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
-from helpers import compiled, prediction
+from helpers import compiled, prediction, small_runs
 from helpers.parameters import random_parameters
 
 from ctfno_jax import Residual, Semigroup, build_model, load_predictor, predict
-from ctfno_jax.config import OptimizerConfig, TrainConfig
+from ctfno_jax.config import TrainConfig
 from ctfno_jax.data import problems, series
 from ctfno_jax.data.trajectories import FieldDataset, Trajectories
 from ctfno_jax.models.deeponet import DeepONet
@@ -87,7 +87,7 @@ def workdirs(tmp_path_factory):
             task, folders[kind] = TASKS[kind](), tmp_path_factory.mktemp("runs") / kind
             with Workdir(folders[kind], {"kind": kind}) as workdir:
                 length = TrainConfig(steps=1, steps_per_call=1, eval_every=1)
-                run.train(task, optimizer=OptimizerConfig(), config=length, workdirs=[workdir], show_progress=False)
+                run.train(task, optimizer=small_runs.OPTIMIZER, config=length, workdirs=[workdir], show_progress=False)
         return folders[kind]
 
     return of

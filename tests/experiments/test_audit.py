@@ -28,7 +28,8 @@ CONFIG = configs.cell(
     "pde", "heat", "ctfno", "quick", 0,
     overrides={
         **small_runs.CTFNO, "data_options": OPTIONS, "num_train": 16, "num_validation": 4, "num_test": 3, "steps": 2,
-        "steps_per_call": 2, "eval_every": 2, "batch_size": 8, "times_per_step": 2, "train_grid": 0,
+        "steps_per_call": 2, "eval_every": 2, "batch_size": 8, "times_per_step": 2, "train_grid": 0, "optimizer": "sgd",
+        "clip_norm": 0.0, "average_decay": 0.0,
     },
 )  # fmt: skip
 

@@ -107,8 +107,9 @@ def test_names_are_safe_on_every_file_system_and_tell_cells_apart():
 
 TINY = (
     "--preset=quick", "--width=8", "--modes=6", "--heads=2", "--time_width=8", "--time_features=4", "--num_train=24",
-    "--num_validation=4", "--num_test=3", "--data_option=num_points=32", "--data_option=num_times=5",
+    "--num_validation=4", "--num_test=4", "--data_option=num_points=32", "--data_option=num_times=5",
     "--train_grid=16", "--steps=4", "--steps_per_call=2", "--eval_every=2", "--batch_size=8",
+    "--optimizer=sgd", "--clip_norm=0", "--average_decay=0",  # the quickest to compile
 )  # fmt: skip
 # All runs have one bound, so that they share their compiled programs.
 BOUND = ("--stability_bound=0.5",)
@@ -175,7 +176,7 @@ def test_a_run_leaves_its_files_and_a_row_that_its_command_makes_again(trained):
 
 def test_the_row_has_the_errors_and_the_size_of_the_saved_network(trained):
     row, predictor = _row(trained / "run"), load_predictor(trained / "run")
-    data = problems.load_dataset("heat", num_train=24, num_validation=4, num_test=3, num_points=32, num_times=5)
+    data = problems.load_dataset("heat", num_train=24, num_validation=4, num_test=4, num_points=32, num_times=5)
     u = predictor(data.test.u0, data.test.times)
     assert metrics.rmse(u, data.test.u) == pytest.approx(row["metrics"]["rmse"], rel=1e-6)
     assert row["num_params"] == sum(np.size(leaf) for leaf in jax.tree.leaves(predictor.params["params"]))
@@ -213,7 +214,7 @@ def test_what_a_run_refuses_leaves_no_folder(run, tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_trial_never_makes_test_data_and_says_that_it_is_one(run, tmp_path, monkeypatch, capsys):
+def test_a_trial_is_the_run_without_test_data_and_says_that_it_is_one(run, trained, tmp_path, monkeypatch, capsys):
     entry, asked = problems.PROBLEMS["heat"], []
 
     @functools.wraps(entry.generate)
@@ -224,21 +225,16 @@ def test_a_trial_never_makes_test_data_and_says_that_it_is_one(run, tmp_path, mo
     monkeypatch.setitem(problems.PROBLEMS, "heat", dataclasses.replace(entry, generate=generate))
     run("--evaluate=validation", f"--workdir={tmp_path / 'run'}", "--seed=5")
     assert asked
-    assert min(first for first, _ in asked) == 3  # samples 0 to 2 are the test set
-    assert max(last for _, last in asked) == 3 + 4 + 24
+    assert min(first for first, _ in asked) == 4  # samples 0 to 3 are the test set
+    assert max(last for _, last in asked) == 4 + 4 + 24
     row = _row(tmp_path / "run")
     assert row["evaluated_on"] == row["config"]["evaluate"] == "validation"
     assert row["command"].endswith(" --evaluate=validation")
     assert "rmse" not in row["metrics"]
+    assert row["metrics"]["validation_rmse"] == _row(trained / "run")["metrics"]["validation_rmse"]
     assert "on validation data" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="holds errors on validation data"):
         rows.read(tmp_path / "run" / "result.json")
-
-
-def test_a_trial_has_the_validation_errors_of_the_run(run, trained, tmp_path):
-    run("--evaluate=validation", f"--workdir={tmp_path / 'run'}", "--seed=5")
-    found, expected = (_row(folder)["metrics"] for folder in (tmp_path / "run", trained / "run"))
-    assert found["validation_rmse"] == expected["validation_rmse"]
 
 
 def test_seeds_at_once_leave_a_folder_and_a_row_each(run, trained, tmp_path, monkeypatch):
@@ -254,6 +250,31 @@ def test_seeds_at_once_leave_a_folder_and_a_row_each(run, trained, tmp_path, mon
     assert found[1]["metrics"]["rmse"] != found[0]["metrics"]["rmse"]
 
 
+def test_the_bound_is_searched_by_short_trials_and_then_used(run, tmp_path, monkeypatch, capsys):
+    asked, errors = [], {0.5: 0.2, 1.0: 0.1}
+
+    def run_cells(todo, folders, *, evaluate, **_):
+        ((cell,), (folder,)) = todo, folders
+        bound = cell.overrides["stability_bound"]
+        asked.append((bound, cell.config().train.steps, folder.relative_to(tmp_path).as_posix(), evaluate))
+        return [{"metrics": {"validation_rmse": errors[bound]}}]
+
+    monkeypatch.setattr(choose_bound, "CANDIDATES", tuple(errors))
+    monkeypatch.setattr(cells, "run_cells", run_cells)
+    monkeypatch.setattr(results, "summary", lambda *_: "")
+    run("--stability_bound=auto", f"--workdir={tmp_path / 'run'}")
+    trials = [(bound, 2, f"run/bound_search/M_{bound:g}", "validation") for bound in errors]
+    assert asked == [*trials, (1.0, 4, "run", "test")]
+    assert "stability_bound=auto: 2 candidates, 2 steps each" in capsys.readouterr().out
+    asked.clear()
+    run("--stability_bound=auto", f"--workdir={tmp_path / 'run'}")
+    assert asked == [(1.0, 4, "run", "test")]
+    assert "bound_search.json says\n" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="is a search for another cell"):
+        run("--stability_bound=auto", f"--workdir={tmp_path / 'run'}", "--seed=9")
+
+
+@pytest.mark.slow
 def test_the_bound_is_searched_on_validation_data_and_then_used(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(choose_bound, "CANDIDATES", (0.5,))
     folder = tmp_path / "run"

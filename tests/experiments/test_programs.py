@@ -42,6 +42,7 @@ def start(tmp_path_factory):
     return call
 
 
+@pytest.mark.slow
 def test_a_training_is_stopped_and_resumed_and_leaves_what_it_promises(start):
     process = start("pde", *TINY)
     workdir = start.home / "runs" / "pde" / "heat" / "ctfno" / "seed0"

@@ -16,6 +16,7 @@ TINY = (
     "--preset=quick", "--grid_points=6", "--width=4", "--modes=3", "--depth=1", "--time_width=4", "--time_features=4",
     "--stability_bound=0.5", "--stability_rule=rows_and_columns", "--steps=2", "--steps_per_call=2", "--eval_every=2",
     "--batch_size=8", "--data_option=train_stride=20", "--data_option=interpolated=false",
+    "--optimizer=sgd", "--clip_norm=0", "--average_decay=0",  # the quickest to compile
 )  # fmt: skip
 
 

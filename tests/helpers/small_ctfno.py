@@ -33,12 +33,21 @@ QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes
 
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
-def run(model: ctfno.CTFNO, variables, u0, times):
+def _run(model: ctfno.CTFNO, variables, u0, times):
     return model.apply(variables, u0, times)
 
 
+def run(*arguments) -> np.ndarray:
+    """The prediction, on the host, where no program is compiled to compare it."""
+    return np.asarray(_run(*arguments))
+
+
+def run_and_slopes(*arguments):
+    return jax.device_get(_run_and_slopes(*arguments))
+
+
 @functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
-def run_and_slopes(model: ctfno.CTFNO, variables, u0, times):
+def _run_and_slopes(model: ctfno.CTFNO, variables, u0, times):
     """The prediction, and the gradient of a loss by parameters and initial state, in one program."""
 
     def loss(p, u):

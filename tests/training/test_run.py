@@ -132,7 +132,7 @@ def test_without_a_folder_nothing_is_written_and_the_best_is_the_same(finished, 
     _assert_same_trained(trained, finished[1])
 
 
-@pytest.mark.parametrize("errors", [[3.0, 1.0, 2.0], [2.0, 1.0, 1.0], [5.0, 5.0, 5.0]])
+@pytest.mark.parametrize("errors", [[2.0, 1.0, 1.0], [5.0, 5.0, 5.0]])
 def test_memory_and_folder_agree_on_the_best_also_among_equals(tmp_path, errors):
     class Scripted(LinearTask):
         def evaluate(self, params, split):
