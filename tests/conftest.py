@@ -27,9 +27,6 @@ os.environ.pop("CTFNO_DATA_DIR", None)
 
 import jaxtyping
 import pytest
-from helpers import cheap_tracing
-
-cheap_tracing.install()
 
 # The axes that annotations promise are checked in the modules whose arguments are always arrays.
 jaxtyping.install_import_hook(
