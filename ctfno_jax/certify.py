@@ -14,6 +14,7 @@ composition is the product over its steps.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -115,7 +116,7 @@ def _certify(model: Any, params: Any, times: np.ndarray, exact: bool) -> Certifi
 def _certify_ctfno(model: ctfno.CTFNO, params: Any, times: np.ndarray, exact: bool) -> Certificate:
     norm_fn = lipschitz.spectral_norm if exact else lipschitz.cheap_norm
     before, after = _pointwise_stages(model, params)
-    layers: Any = model.apply({"params": params}, times, method="time_factors")
+    layers = _time_factors(model, params, times)
     rows = []
     for index in range(len(times)):
         matrices = [_layer_matrices(weights, factors, index) for weights, factors in layers]
@@ -209,7 +210,7 @@ def singular_values(
     model: ctfno.CTFNO, params: Params, times: Float[Array, " time"]
 ) -> tuple[Float[np.ndarray, "time layer frequencies width"], Float[np.ndarray, "time layer width"]]:
     """Of R(t, xi) and of W(t) in every layer, as they act: after stabilisation, the largest first."""
-    layers: Any = model.apply(params, inputs.as_float(times), method="time_factors")
+    layers = _time_factors(model, params["params"], np.asarray(inputs.as_float(times)))
     every = [[_layer_matrices(w, f, index) for w, f in layers] for index in range(len(times))]
     kernels, pointwise = (np.asarray([[pair[i] for pair in some] for some in every]) for i in (1, 0))
     return np.linalg.svd(kernels, compute_uv=False), np.linalg.svd(pointwise, compute_uv=False)
@@ -234,6 +235,23 @@ def _pointwise_stages(model: ctfno.CTFNO, params: Any) -> tuple[list[np.ndarray]
 def _num_state_channels(model: ctfno.CTFNO, params: Any) -> int:
     """Channels of u0: the first inputs of the lifting, before the coordinates."""
     return params["lifting"]["weight"].shape[0] - (len(model.modes) if model.coordinates else 0)
+
+
+def _time_factors(model: ctfno.CTFNO, params: Any, times: np.ndarray) -> Any:
+    """Weights and time factors of every layer, on the host."""
+    # One program for all of them, kept for the next call.
+    return jax.tree.map(np.asarray, _compiled_time_factors(_with_tuples(model), params, times))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _compiled_time_factors(model: ctfno.CTFNO, params: Any, times: Array) -> Any:
+    return model.apply({"params": params}, times, method="time_factors")
+
+
+def _with_tuples(model: ctfno.CTFNO) -> ctfno.CTFNO:
+    """The model with tuples for the lists among its fields: an argument that is compiled for must be hashable."""
+    values = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
+    return model.clone(**{n: tuple(v) for n, v in values.items() if isinstance(v, list)}, parent=None, name=None)
 
 
 def _layer_matrices(weights: Any, factors: Any, index: int) -> tuple[np.ndarray, np.ndarray]:

@@ -181,12 +181,15 @@ class _Memory:
         # The latest of equals, as in a CheckpointStore.
         if self._best is None or report.metrics[self._metric] <= self._best[1][self._metric]:
             # A copy: the buffers of the state are donated to the next call.
-            self._best = (jax.tree.map(jnp.copy, state.evaluation_params), report.metrics, report.step)
+            self._best = (jax.tree.map(np.array, state.evaluation_params), report.metrics, report.step)
 
     def trained(self) -> Trained:
         assert self._best is not None
         assert self._report is not None
-        return Trained(*self._best, self._report.step, self._report.train_seconds, self._report.cpu_seconds)
+        params, *found = self._best
+        # Loaded as from a folder, without the sharding of the training: what is compiled for one fits the other.
+        params = jax.tree.map(jnp.asarray, params)
+        return Trained(params, *found, self._report.step, self._report.train_seconds, self._report.cpu_seconds)
 
 
 def _from_store(store: checkpoint.CheckpointStore, like: Any) -> Trained:
