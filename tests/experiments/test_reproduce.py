@@ -133,11 +133,11 @@ def test_jobs_at_once_share_the_cores(small, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("jobs", "expected"),
+    ("number", "expected"),
     [(1, [{0, 1, 4, 5}]), (2, [{0, 1}, {4, 5}]), (3, [{0}, {1}, {4, 5}]), (4, [{0}, {1}, {4}, {5}])],
 )
-def test_shares_are_as_equal_as_they_can_be(jobs, expected):
-    assert jobs.shares([0, 1, 4, 5], jobs) == expected
+def test_shares_are_as_equal_as_they_can_be(number, expected):
+    assert jobs.shares([0, 1, 4, 5], number) == expected
 
 
 def test_more_jobs_than_cores_are_refused():
