@@ -192,7 +192,7 @@ def trained(tmp_path_factory):
     task = small_latent.task(times_per_step=4)
     with Workdir(folder, {"made": "by a test"}) as workdir:
         (found,) = run.train(
-            task, optimizer=OptimizerConfig(learning_rate=3e-2), config=TrainConfig(100, 50, 50), workdirs=[workdir],
+            task, optimizer=OptimizerConfig(learning_rate=1e-2), config=TrainConfig(200, 100, 100), workdirs=[workdir],
             show_progress=False,
         )  # fmt: skip
         row = results.finish(task, found, workdir, {"model": "latent_ctfno"})
@@ -202,7 +202,7 @@ def trained(tmp_path_factory):
 def test_training_lowers_the_error_and_leaves_a_row_and_a_figure(trained):
     task, found, folder, row = trained
     before = task.evaluate(task.init(jax.random.key(0)), "test")
-    assert row["metrics"]["mse"] < before["mse"]
+    assert row["metrics"]["mse"] < 0.95 * before["mse"]
     assert row["metrics"]["validation_error"] == found.metrics["validation_error"]
     assert (folder / "figures" / "series.png").stat().st_size > 10_000
 
