@@ -123,4 +123,5 @@ def efficiency_overrides() -> list[dict[str, Any]]:
 def efficiency(cell: Cell) -> tuple[int, float | None]:
     """Number of training trajectories and bound of such a cell."""
     config = cell.config()
-    return config.data.num_train, config.network.network_fields["stability_bound"]
+    bound: Any = config.network.network_fields["stability_bound"]
+    return config.data.num_train, bound

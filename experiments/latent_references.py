@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
@@ -30,11 +31,11 @@ def _linear_interpolation(data: MaskedDataset, part: Part) -> np.ndarray:
     """Constant before the first and after the last observation of a feature; its training mean if it has none."""
     observed = part.observed
     answer = np.concatenate([
-        np.asarray(interpolate(o.times, o.values, o.mask, t))
+        np.asarray(interpolate(*map(jnp.asarray, (o.times, o.values, o.mask, t))))
         for i in range(0, len(part), _PIECE)
         for o, t in [(observed.select(slice(i, i + _PIECE)), part.target.times[i : i + _PIECE])]
     ])  # fmt: skip
-    seen = observed.mask.any(axis=1)[:, None]
+    seen = np.any(observed.mask, axis=1)[:, None]
     return np.where(seen, answer, _means(data))
 
 

@@ -128,14 +128,14 @@ class LatentTask:
     ) -> MaskedDataset:  # fmt: skip
         """The data of a cell."""
         settings = from_dict(LatentSettings, config.settings, "settings")
-        share = {"observed": settings.observed}
-        if "observed" not in problems.option_names(config.dataset):
-            if settings.observed != 1:
-                raise ConfigError(f"{config.dataset} is observed as it is; remove observed={settings.observed:g}")
-            share = {}
+        options: dict[str, Any] = {"task": settings.task, **config.data.data_options}
+        if "observed" in problems.option_names(config.dataset):
+            options["observed"] = settings.observed
+        elif settings.observed != 1:
+            raise ConfigError(f"{config.dataset} is observed as it is; remove observed={settings.observed:g}")
         data = problems.load_dataset(
             config.dataset, parts=parts, data_dir=data_dir, progress=progress, seed=config.data.data_seed,
-            task=settings.task, **share, **config.data.data_options,
+            **options,
         )  # fmt: skip
         assert isinstance(data, MaskedDataset)
         return data

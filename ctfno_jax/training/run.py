@@ -186,10 +186,10 @@ class _Memory:
     def trained(self) -> Trained:
         assert self._best is not None
         assert self._report is not None
-        params, *found = self._best
+        params, metrics, best_step = self._best
         # Loaded as from a folder, without the sharding of the training: what is compiled for one fits the other.
-        params = jax.tree.map(jnp.asarray, params)
-        return Trained(params, *found, self._report.step, self._report.train_seconds, self._report.cpu_seconds)
+        params, report = jax.tree.map(jnp.asarray, params), self._report
+        return Trained(params, metrics, best_step, report.step, report.train_seconds, report.cpu_seconds)
 
 
 def _from_store(store: checkpoint.CheckpointStore, like: Any) -> Trained:

@@ -17,6 +17,7 @@ from ctfno_jax.tasks.latent import LatentSettings
 from ctfno_jax.training import run
 from ctfno_jax.training.task import Buckets
 from ctfno_jax.training.workdir import Workdir
+from experiments import configs
 
 
 def _sample(task, step=0, shard=0, num_shards=1, arrays=None):
@@ -132,6 +133,12 @@ def test_bounds_weigh_the_divergence_by_the_epoch(loss):
 def test_settings_that_cannot_be_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         LatentSettings(**settings)
+
+
+def test_a_share_of_points_is_refused_where_data_are_observed_as_they_are():
+    config = configs.cell("timeseries", "physionet", "ctfno", overrides={"observed": 0.5})
+    with pytest.raises(ConfigError, match=r"physionet is observed as it is; remove observed=0\.5"):
+        latent.LatentTask.load(config)
 
 
 def test_a_model_without_a_latent_distribution_has_no_bound_and_no_draws():
