@@ -28,7 +28,11 @@ def test_every_network_is_here():
     assert {*SMALL, *small_latent.NETWORKS} == set(registry.model_names())
 
 
-@pytest.mark.parametrize("name", SMALL)
+# One network of each kind of data, transform and solver; the others take another minute.
+_ALWAYS = ("ctfno", "ctfno_semigroup", "fno_2d", "pod_deeponet", "series_ctfno", "series_neural_ode", "hbnode")
+
+
+@pytest.mark.parametrize("name", [n if n in _ALWAYS else pytest.param(n, marks=pytest.mark.slow) for n in SMALL])
 def test_two_steps_of_training_change_the_network_and_what_it_predicts_has_the_error_that_was_found(name, monkeypatch):
     task, initial = SMALL[name].task(name), []
     init = task.init

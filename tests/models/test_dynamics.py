@@ -1,5 +1,7 @@
 """Latent dynamics: identities at time zero, independence of the other times, and parts by hand."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,10 +26,10 @@ def _decode(z):
     return z @ WEIGHT
 
 
+@functools.cache
 def _move(name):
-    module = DYNAMICS[name]
     # A callable is no argument of a compiled function: it is a part of it.
-    return lambda params, z0, times: jax.jit(lambda p, z, t: module.apply(p, z, t, _decode))(params, z0, times)
+    return jax.jit(lambda params, z0, times: DYNAMICS[name].apply(params, z0, times, _decode))
 
 
 def _parameters(name):

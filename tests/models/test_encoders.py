@@ -1,5 +1,7 @@
 """Encoders of partly observed series: by hand, and what must not matter to them."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +28,7 @@ def _parameters(name, observations):
     return tree.unflatten([jnp.asarray(0.5 * rng.standard_normal(leaf.shape), jnp.float32) for leaf in leaves])
 
 
+@functools.cache
 def _encode(name):
     return jax.jit(lambda params, observations: ENCODERS[name].apply(params, observations, LATENT))
 
