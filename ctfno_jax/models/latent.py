@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from ctfno_jax.models import layers, mlp
+from ctfno_jax.models import encoders, layers, mlp
 from ctfno_jax.models.inputs import as_float, check_positive, check_times
 from ctfno_jax.models.packing import Unpacked, unpack
 from ctfno_jax.ops.interpolation import interpolate
@@ -142,8 +142,6 @@ class ODERNN(nn.Module):
     @nn.compact
     def __call__(self, observations: Array, times: Array) -> Float[Array, "batch time outputs"]:
         """Values at ``times``, or scores of classes."""
-        from ctfno_jax.models import encoders
-
         check_times(times)
         observations = as_float(observations)
         times = jnp.asarray(times).astype(observations.dtype)
