@@ -32,7 +32,7 @@ from ctfno_jax.types import Apply, Params
 
 @dataclasses.dataclass(frozen=True)
 class LayerBound:
-    """How one Fourier layer enters, one value for each query time.
+    """Norms of one Fourier layer, one value for each query time.
 
     Attributes:
       name: of the layer in the parameters.
@@ -97,7 +97,7 @@ def certify(model: nn.Module, params: Params, times: Float[Array, " time"], *, e
 
 
 def uncertifiable(model: Any) -> str | None:
-    """Why there is no certificate for a model; None if there is."""
+    """Reason why a model has no certificate; None if it has one."""
     if isinstance(model, composition.Residual | composition.Semigroup):
         return uncertifiable(model.operator)
     if not isinstance(model, ctfno.CTFNO):
@@ -181,7 +181,7 @@ def _certify_semigroup(model: composition.Semigroup, params: Any, times: np.ndar
 
 
 def _has_constant_channels(model: Any, params: Any) -> bool:
-    """Whether u0 has more channels than the solution."""
+    """True if u0 has more channels than the solution."""
     while not isinstance(model, ctfno.CTFNO):
         model, params = model.operator, params["operator"]
     return _num_state_channels(model, params) > model.out_channels

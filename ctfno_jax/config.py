@@ -36,7 +36,7 @@ def fraction(config: Any, *names: str, with_one: bool = True) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Which samples of a data set."""
+    """Samples of a data set."""
 
     data_seed: int = 1  # draws the samples and the split; 0 is for trials, rows come from 1
     num_train: int = 0  # training samples; 0 for data sets whose split is fixed by their own options
@@ -51,7 +51,7 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig:
-    """Which network, by its name in the model registry, with all its hyper-parameters."""
+    """A network: its name in the model registry and all hyper-parameters."""
 
     network: str = ""
     network_fields: Mapping[str, Json] = dataclasses.field(default_factory=dict)
@@ -84,7 +84,7 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """How long to train, and how often to evaluate."""
+    """Number of steps and frequency of evaluation."""
 
     steps: int = 2000
     steps_per_call: int = 100  # steps in one compiled call
@@ -176,7 +176,7 @@ def parse(name: str, text: str, kind: Any) -> Any:
 
 
 def type_name(kind: Any) -> str:
-    """How a type is called in messages."""
+    """Name of a type for messages."""
     plain = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", type(None): "none"}
     names = []
     for option in _options(kind):

@@ -197,7 +197,7 @@ class Predictor:
         return bisect.bisect_left(range(trained[axis]), True, lo=1, key=works)
 
     def _problem_on(self, grid: tuple[int, ...]) -> str | None:
-        """What the network says about states on a grid, without computing anything; None if it reads them."""
+        """Error message of the network for states on a grid, by tracing only; None if it reads them."""
         u0 = jax.ShapeDtypeStruct((1, *grid, self.in_channels), jnp.float32)
         try:
             jax.eval_shape(self.apply, self.params, u0, jax.ShapeDtypeStruct((1,), jnp.float32))

@@ -30,7 +30,7 @@ _LONGEST = 120
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What identifies a row.
+    """Identity of a row.
 
     Attributes:
       experiment: the program that makes it: pde, synthetic or vibration.
@@ -113,7 +113,7 @@ class Cell:
         return cls(words[2].removeprefix("experiments."), dataset, model, preset, seed, overrides)
 
     def row_path(self, results_dir: str | Path) -> Path:
-        """Where the row of the cell is kept."""
+        """File of the cell's row."""
         parts = [self.dataset, self.model, self.preset, self.variant, f"seed{self.seed}"]
         return Path(results_dir) / self.experiment / f"{'-'.join(filter(None, parts))}.json"
 
@@ -252,7 +252,7 @@ def announce(task: Any, model: str) -> None:
 
 
 def identity(cell: Cell, evaluate: str = "test") -> dict[str, Any]:
-    """What a row says about the cell it is of."""
+    """Entries of a row that identify its cell."""
     return {
         "experiment": cell.experiment, "dataset": cell.dataset, "model": cell.model, "preset": cell.preset,
         "seed": cell.seed, "overrides": dict(cell.overrides),

@@ -1,4 +1,4 @@
-"""What a program sets on its machine before it computes: the compilation cache and the memory allocator."""
+"""Settings of the host for every program: compilation cache, memory allocator and cores."""
 
 import ctypes
 import logging as standard_logging

@@ -61,7 +61,7 @@ class Job:
     started: float
 
     def progress(self) -> str:
-        """What its log says last."""
+        """Name, last step in the log, and elapsed time."""
         log = self.work.log
         steps = _STEP.findall(log.read_text(errors="replace")[-4000:]) if log.exists() else []
         where = f"step {steps[-1][0]}/{steps[-1][1]}" if steps else "starting"

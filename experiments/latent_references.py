@@ -1,4 +1,4 @@
-"""What needs no training, on partly observed series: ``python -m experiments.latent_references --dataset=mujoco``.
+"""References without training for partly observed series: ``python -m experiments.latent_references``.
 
 ``linear_interpolation`` of the observed points, ``last_value`` observed before each time, and ``training_mean``, the
 mean of every feature over the training set. A model that is not ahead of them has learned nothing that a user needs.

@@ -141,7 +141,7 @@ def dataset(config: ExperimentConfig, everything: Trajectories) -> FieldDataset:
 
 
 def task(config: ExperimentConfig, everything: Trajectories) -> FieldTask:
-    """What a run on these trajectories learns."""
+    """Task of a run on these trajectories."""
     model = registry.build_model(config.network.network, **config.network.network_fields)
     return FieldTask(dataset(config, everything), model, from_dict(FieldSettings, config.settings, "settings"))
 

@@ -267,7 +267,7 @@ def latent_column(dataset: str, task: str, observed: float) -> str:
 def paper_result(
     experiment: str, dataset: str, model: str, settings: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, float] | None:
-    """What the paper prints for one cell: its error by the name of our metric, and its parameter count.
+    """The paper's numbers for one cell: its error by the name of our metric, and its parameter count.
 
     Args:
       experiment: the program that makes it.

@@ -1,4 +1,4 @@
-"""What the programs share: flags of single settings, help that shows them, and errors as one line."""
+"""Parts that all programs share: flags of single settings, help, and errors as one line."""
 
 import contextlib
 import functools

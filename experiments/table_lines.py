@@ -192,7 +192,7 @@ def _columns(dataset: str, some: list[Row]) -> list[Column]:
 
 
 def _facts(some: list[Row]) -> str:
-    """What a reader must know about the data to judge the errors."""
+    """Facts about the data that limit the errors."""
     data = some[0]["data"] if some else {}
     texts = {
         "least_rmse": lambda value: f"; no forecast can have less than {100 * value:.4g}",
@@ -368,7 +368,7 @@ def by_error(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def trials(folder: Path) -> list[Block]:
-    """What experiments.tune has tried, one table for each data set."""
+    """Trials of experiments.tune, one table for each data set."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
         dataset, model = path.stem.split("-")
@@ -466,7 +466,7 @@ TIMINGS: dict[str, Callable[[Mapping[str, Any]], Block]] = {
 
 
 def timing(folder: Path) -> list[Block]:
-    """What experiments.timing has measured into a folder."""
+    """Measurements of experiments.timing in a folder."""
     blocks = []
     for name, block in TIMINGS.items():
         path = folder / f"{name}.json"

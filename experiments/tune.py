@@ -60,12 +60,12 @@ def digest(cell: Cell) -> str:
 
 
 def path(cell: Cell, results_dir: str | Path) -> Path:
-    """Where the trials of a cell are kept."""
+    """File of the trials of a cell."""
     return Path(results_dir) / "trials" / f"{cell.dataset}-{cell.model}.json"
 
 
 def folder(cell: Cell) -> Path:
-    """Where a trial runs."""
+    """Folder of a trial's run."""
     return Path(FLAGS.runs) / "trials" / f"{cell.dataset}-{cell.model}-{digest(cell)}"
 
 
@@ -86,7 +86,7 @@ def work(cell: Cell) -> jobs.Work:
 
 
 def settings(cell: Cell) -> str:
-    """What a trial changes, but for its length and its data."""
+    """Changed settings of a trial, without its steps and data seed."""
     words = shlex.split(dataclasses.replace(cell, overrides=_changed(cell)).command)[5:]
     return " ".join(word.removeprefix("--") for word in words if not word.startswith("--seed=")) or "as it is"
 
@@ -96,7 +96,7 @@ def _changed(cell: Cell) -> dict[str, Any]:
 
 
 def entry(cell: Cell, failure: jobs.Failure | None) -> dict[str, Any]:
-    """What is kept of a trial; one that diverged has no error."""
+    """Record of a trial; one that diverged has no error."""
     known = {"settings": settings(cell), "seed": cell.seed, "steps": cell.overrides["steps"], "config": digest(cell)}
     if failure is not None:
         return {**known, "validation": None, "failure": failure.line}

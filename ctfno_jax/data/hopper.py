@@ -196,7 +196,7 @@ def _versions() -> dict[str, str]:
 
 
 def _agrees(states: np.ndarray, generator_seed: int) -> bool | None:
-    """Whether the states are bit for bit the reference ones; None where there is no reference."""
+    """True if the states equal the reference bit for bit; None where there is no reference."""
     if generator_seed != _PUBLISHED_SEED or len(states) not in _DIGESTS:
         return None
     return hashlib.sha256(np.ascontiguousarray(states).data).hexdigest() == _DIGESTS[len(states)]

@@ -385,7 +385,7 @@ def _file_samples(name: str, path: Path, count: int, seed: int) -> np.ndarray:
 
 
 def _check_parts(parts: Sequence[str]) -> bool:
-    """Whether the test set is to be loaded."""
+    """True if the test set is to be loaded."""
     if isinstance(parts, str) or not {"train", "validation"} <= set(parts) <= set(PARTS):
         raise ValueError(f"parts must hold train and validation, and may hold test, got {parts!r}")
     return "test" in parts

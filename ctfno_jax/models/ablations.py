@@ -1,4 +1,4 @@
-"""Where time enters: ordinary Fourier layers that are told the time as channels of their input.
+"""Ablations of the time modulation: ordinary Fourier layers with time as input channels.
 
 Three places: the scalar t next to the initial state, an affine map of the sinusoids of t next to the lifted field, or
 such a map next to the input of every layer. Compared with CTFNO, nothing multiplies the weights.

@@ -90,7 +90,7 @@ class DeepONet(nn.Module):
 
     @nn.nowrap
     def trunk_inputs(self, x: Float[Array, " x"], t: Float[Array, ""]) -> Float[Array, "x inputs"]:
-        """What the trunk reads at the points ``x`` of the unit interval and one time."""
+        """Trunk inputs at the points ``x`` of the unit interval and one time."""
         if self.periodic:
             angles = 2 * math.pi * jnp.stack([x, 2 * x], axis=-1)
             space = jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=-1)

@@ -1,11 +1,10 @@
-"""How a latent state moves: modules ``(z0, times, decode) -> z``, ``(batch, latent)`` to ``(batch, time, latent)``.
+"""Latent dynamics: modules ``(z0, times, decode) -> z``, ``(batch, latent)`` to ``(batch, time, latent)``.
 
 ``decode`` maps a latent state to values; only a recurrent network that reads its own output needs it.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -148,11 +147,3 @@ class GRUDynamics(nn.Module):
         _, z = jax.lax.scan(step, z0, gaps.T)
         z = jnp.swapaxes(z, 0, 1)
         return jnp.take_along_axis(z, jnp.argsort(order, axis=-1)[..., None], axis=1)
-
-
-DYNAMICS: tuple[type[nn.Module], ...] = (GridDynamics, ODEDynamics, FlowDynamics, GRUDynamics)
-
-
-def continuous(dynamics: Any) -> bool:
-    """Whether the answer at one time does not depend on the other times that are asked for."""
-    return not isinstance(dynamics, GRUDynamics)

@@ -1,4 +1,4 @@
-"""What a model may implement besides ``__call__``, as functions with defaults for models that do not.
+"""Optional methods and fields of models, as functions with defaults for models that lack them.
 
 Optional methods and fields of a model, all read here and nowhere else:
 
@@ -94,7 +94,7 @@ def resampled(model: nn.Module, num_times: int) -> nn.Module:
 
 
 def takes_data(model: nn.Module) -> bool:
-    """Whether a part of the variables is computed from training data, not learned."""
+    """True if some variables are computed from training data instead of learned."""
     return any(hasattr(module, "initialize_from_data") for module in _chain(model))
 
 
@@ -125,7 +125,7 @@ def loss_method(model: nn.Module, name: str) -> str:
 
 
 def may_fail(model: nn.Module) -> bool:
-    """Whether an ODE solver inside may run out of steps, which leaves later times without a finite answer."""
+    """True if an ODE solver inside may run out of steps, which leaves later times without a finite answer."""
     return any(hasattr(module, "stepping") for module in _chain(model))
 
 
@@ -160,7 +160,7 @@ def forward_differentiable(model: nn.Module) -> nn.Module:
 
 
 def distinct_times(model: nn.Module) -> bool:
-    """Whether query times must differ, so that a request cannot be padded by repeating one."""
+    """True if query times must differ, so that a request cannot be padded by repeating one."""
     return any(getattr(module, "stepping", None) == "queries" for module in _chain(model))
 
 
@@ -171,15 +171,15 @@ def times_per_call(model: nn.Module, num_times: int) -> int:
 
 
 def from_last_observation(model: nn.Module) -> bool:
-    """Whether time zero of a series model is that of the last observation."""
+    """True if time zero of a series model is that of the last observation."""
     return getattr(model, "from_last_observation", False)
 
 
 def follows_observations(model: nn.Module) -> bool:
-    """Whether a series model has a state at each observation, and needs their times."""
+    """True if a series model has a state at each observation and needs their times."""
     return hasattr(model, "loss_with_steps")
 
 
 def has_posterior(model: nn.Module) -> bool:
-    """Whether the model draws a latent state, so that it can answer more than once."""
+    """True if the model has a distribution of latent states to draw from."""
     return hasattr(model, "posterior")

@@ -29,7 +29,7 @@ VectorField = Callable[[Any, Float[Array, "*batch state"], Any], Float[Array, "*
 
 @dataclasses.dataclass(frozen=True)
 class Integration:
-    """How an equation is solved.
+    """Settings of an ODE solver.
 
     Attributes:
       solver: one of :data:`SOLVERS`.

@@ -1,4 +1,4 @@
-"""What models of series read: observed points, and the times of observation as a last feature where there are any."""
+"""Inputs of series models: observed points, with the time of observation as an optional last feature."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float

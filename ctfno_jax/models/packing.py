@@ -1,4 +1,4 @@
-"""What a latent model reads: times, values and masks of the observations in one array.
+"""Packed observations: times, values and masks in one array, the input of a latent model.
 
 ``(batch, steps, 1 + 2 features)``: the time of a step, its values, and a one for every value that was observed. Values
 that were not observed count for nothing. A step without any observed value is padding wherever it stands: it changes no

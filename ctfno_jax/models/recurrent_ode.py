@@ -28,7 +28,7 @@ Equation = Callable[[Any, Float[Array, "batch state"]], Float[Array, "batch stat
 
 
 class RecurrentODE(nn.Module):
-    """What the five models have in common; each adds its equation.
+    """Base of the five recurrent models; each adds its equation.
 
     Attributes:
       out_features: values at each time.

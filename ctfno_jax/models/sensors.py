@@ -1,4 +1,4 @@
-"""What a branch network reads: the initial state at fixed points."""
+"""Inputs of a branch network: the initial state at fixed points."""
 
 from flax import linen as nn
 from jaxtyping import Array, Float

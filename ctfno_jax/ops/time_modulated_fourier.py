@@ -26,7 +26,7 @@ from ctfno_jax.types import Complex
 
 
 class LayerWeights(NamedTuple):
-    """What does not depend on time.
+    """Time-independent weights of one layer.
 
     Attributes:
       kernel: R, ``(*modes, in, out)``.
@@ -38,7 +38,7 @@ class LayerWeights(NamedTuple):
 
 
 class TimeFactors(NamedTuple):
-    """What depends on time, for one time (no lead axes) or for many.
+    """Time-dependent factors of one layer, for one time (no lead axes) or for many.
 
     Attributes:
       phi: factor of each output of the kernel, ``(*modes, *lead, out)``.

@@ -1,4 +1,4 @@
-"""What a known equation says a state does next: its time derivative, from the state alone.
+"""Time derivatives of states under the known equations.
 
 Periodic fields are differentiated by their Fourier series, which is exact for what a grid can hold; diffusion-sorption
 by the second differences of its solver. States are ``(*lead, x, channels)``.

@@ -30,7 +30,7 @@ TRANSFORMS = ("none", "odd_extension")
 
 @dataclasses.dataclass(frozen=True)
 class FieldSettings:
-    """What one training step reads, and how fields are transformed."""
+    """Settings of one training step and of the transform."""
 
     batch_size: int = 20  # trajectories per step, over all devices
     times_per_step: int = 5  # random query times per step; 0 for all
@@ -163,7 +163,7 @@ class FieldTask:
         return {**self.facts(), "model": registry.to_dict(self.model)}
 
     def facts(self) -> dict[str, Any]:
-        """What a predictor knows about its training data, as JSON values."""
+        """Facts about the training data that a predictor keeps, as JSON values."""
         train, problem = self.data.train, self.data.problem
         state = train.u0.reshape(-1, train.u0.shape[-1])
         return {

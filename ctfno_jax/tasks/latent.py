@@ -30,7 +30,7 @@ _SERIES_PER_CALL = 250
 
 @dataclasses.dataclass(frozen=True)
 class LatentSettings:
-    """What is asked of the data, what one training step reads, and the objective."""
+    """Settings of the data, of one training step and of the objective."""
 
     task: str = "interpolation"  # interpolation, prediction, classification
     observed: float = 1.0  # share of the points of a series that a model sees
@@ -51,6 +51,10 @@ class LatentSettings:
             raise ConfigError(f"unknown loss {self.loss!r}; known are {', '.join(LOSSES)}")
         if (self.task == "classification") != (self.loss == "cross_entropy"):
             raise ConfigError(f"task={self.task} cannot have loss={self.loss}; classification has cross_entropy")
+        if self.loss not in _OF_POSTERIOR:
+            for name in ("observation_std", "kl_wait", "kl_rate"):
+                if getattr(self, name) != getattr(LatentSettings, name):
+                    raise ConfigError(f"loss={self.loss} does not read {name}; remove it")
         if not self.observation_std > 0:
             raise ConfigError(f"observation_std must be positive, got {self.observation_std}")
         if any(length < 1 for length in self.lengths or ()):
@@ -68,7 +72,7 @@ class LatentArrays(NamedTuple):
 
 
 class LatentBatch(NamedTuple):
-    """What one step learns from; the weight of the divergence depends on the epoch."""
+    """One training batch; the KL weight depends on the epoch."""
 
     observed: Float[Array, "batch steps inputs"]
     times: Float[Array, " time"] | Float[Array, "batch time"]
@@ -223,7 +227,7 @@ class LatentTask:
         return {**self.facts(), "model": registry.to_dict(self.model)}
 
     def facts(self) -> dict[str, Any]:
-        """What a predictor knows about its training data, as JSON values."""
+        """Facts about the training data that a predictor keeps, as JSON values."""
         observed = self.data.train.observed
         packed = self._real(observed)
         seen = observed.valid

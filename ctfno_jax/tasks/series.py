@@ -31,7 +31,7 @@ NOISES = (0.1, 1.0)
 
 @dataclasses.dataclass(frozen=True)
 class SeriesSettings:
-    """What one training step reads."""
+    """Settings of one training step."""
 
     batch_size: int = 120  # series per step, over all devices
     times_per_step: int = 0  # random query times per step; 0 for all
@@ -136,7 +136,7 @@ class SeriesTask:
         return {**self.facts(), "model": registry.to_dict(self.model)}
 
     def facts(self) -> dict[str, Any]:
-        """What a predictor knows about its training data, as JSON values."""
+        """Facts about the training data that a predictor keeps, as JSON values."""
         train = self.data.train
         state = inputs_of(train).reshape(-1, self.arrays.u0.shape[-1])
         return {
@@ -263,7 +263,7 @@ class SeriesTask:
 
 
 def inputs_of(some: Series) -> np.ndarray:
-    """What a model reads: observed points, with the times of observation where series have their own."""
+    """Model inputs: observed points, with their times where series have times of their own."""
     return some.inputs(with_times=not some.regular)
 
 
@@ -279,7 +279,7 @@ def solved(values: np.ndarray) -> np.ndarray:
 
 
 def unsolved_message(values: np.ndarray, times: np.ndarray) -> str | None:
-    """Which series a solver gave up, and where; None if there is none."""
+    """Message that names the series without a solution; None if all are solved."""
     bad = np.flatnonzero(~solved(values))
     if not bad.size:
         return None

@@ -163,7 +163,7 @@ class CheckpointStore:
         return self._first_intact(self._best_first(self.steps()))
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """Which checkpoints stay when another has been saved; called by Orbax."""
+        """Checkpoints to keep after a save; called by Orbax."""
         del context
         steps = [checkpoint.step for checkpoint in checkpoints]
         kept = {*sorted(steps)[-self._keep_latest :], *self._best_first(steps)[:1]}

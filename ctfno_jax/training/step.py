@@ -64,7 +64,7 @@ def create_state(
 
 
 def _split(params: Params) -> tuple[Params, dict[str, Any]]:
-    """What is learned, and the constants of a model, which the optimizer need not see: they may be large."""
+    """Trainable variables and constants. The optimizer sees only the former, as constants may be large."""
     if not isinstance(params, Mapping) or "constants" not in params:
         return params, {}
     return {k: v for k, v in params.items() if k != "constants"}, {"constants": params["constants"]}

@@ -1,4 +1,4 @@
-"""What training needs of a task: data, initial parameters, batches, a loss, an evaluation and a description."""
+"""The Task protocol: data, initial parameters, batches, a loss, an evaluation and a description."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from ctfno_jax.types import Key, Params
 
 
 class Task(Protocol):
-    """What is learned from what.
+    """A learning problem: data, model, loss and metrics.
 
     Attributes:
       metric: name of the validation metric that selects the best state; lower is better.

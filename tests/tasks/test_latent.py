@@ -126,7 +126,9 @@ def test_bounds_weigh_the_divergence_by_the_epoch(loss):
         ({"task": "classification"}, "task=classification cannot have loss=squared_error"),
         ({"loss": "cross_entropy"}, "classification has cross_entropy"),
         ({"observed": 1.5}, r"observed must be in \[0, 1\]"),
-        ({"observation_std": 0.0}, "observation_std must be positive"),
+        ({"observation_std": 0.0, "loss": "evidence_bound"}, "observation_std must be positive"),
+        ({"observation_std": 0.1}, "loss=squared_error does not read observation_std; remove it"),
+        ({"kl_wait": 3}, "loss=squared_error does not read kl_wait"),
         ({"lengths": (0, 3)}, "lengths must be positive"),
     ],
 )
