@@ -8,11 +8,13 @@ from helpers.result_rows import write_row
 
 from ctfno_jax import results
 from ctfno_jax.config import ConfigError
-from experiments import linear_forecast, rows
+from experiments import catalog, latent_references, linear_forecast, rows
 from experiments.cells import Cell
 
 RESULTS = Path(__file__).parents[2] / "results"
-COMMITTED = sorted(path for name in ("pde", "synthetic", "vibration") for path in (RESULTS / name).rglob("*.*"))
+COMMITTED = sorted(
+    path for name in ("pde", "synthetic", "vibration", "timeseries") for path in (RESULTS / name).rglob("*.*")
+)
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -22,6 +24,12 @@ def test_a_committed_row_is_what_its_command_makes(path):
         assert row["command"] == "python -m experiments.linear_forecast"
         assert path == Cell(row["experiment"], row["dataset"], row["model"]).row_path(RESULTS)
         assert row["config"]["data"]["data_options"] == linear_forecast.data_options(row["model"])
+        return
+    if row["model"] in latent_references.MODELS:
+        cell = Cell(row["experiment"], row["dataset"], row["model"], overrides=row["overrides"])
+        assert row["command"] == latent_references.command(row["dataset"])
+        assert path == cell.row_path(RESULTS)
+        assert row["overrides"] in [dict(c.overrides) for c in catalog.cells(row["dataset"], num_seeds=1)]
         return
     cell = Cell.from_command(row["command"])
     assert row["config"] == {**cell.config().to_dict(), "evaluate": "test"}
