@@ -13,6 +13,7 @@ TABLES = (
 
 EQUATIONS = ("heat", "burgers", "diffusion_sorption", "navier_stokes")
 SURROGATES = ("ctfno", "ctfno_semigroup", "ctfno_odd", "fno_rnn", "fno_2d", "deeponet", "pod_deeponet")
+PEERS = ("neuraloperator_fno",)  # networks of other libraries, see experiments/peers
 ABLATIONS = ("ctfno", "ablation_input", "ablation_lifted", "ablation_features")
 DYNAMICS = ("square", "sawtooth", "stiff", "spiral", "reaction")
 DE_MODELS = ("ctfno", "node", "anode", "neural_flow", "neural_laplace")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +86,16 @@ def start(work: Work, cores: set[int]) -> Job:
     return Job(work, process, cores, time.monotonic())
 
 
-def run(todo: Sequence[Work], jobs: int, what: str = "cells") -> list[Failure]:
+def run(
+    todo: Sequence[Work], jobs: int, what: str = "cells", ended: Callable[[Work, Failure | None], None] | None = None
+) -> list[Failure]:
     """Runs everything; returns what failed.
 
     Args:
       todo: what to run, in this order.
       jobs: how many at once.
       what: name of the items in progress lines.
+      ended: called after each program, with its failure if it has one.
     """
     waiting, running, failed, done = list(todo), [], [], 0
     free = shares(host.cores(), jobs)
@@ -106,9 +109,12 @@ def run(todo: Sequence[Work], jobs: int, what: str = "cells") -> list[Failure]:
                     running.remove(job)
                     free.append(job.cores)
                     done += 1
-                    if job.process.returncode:
-                        failed.append(Failure(job.work, job.process.returncode, _last_line(job.work.log)))
-                    _say(f"{'failed' if job.process.returncode else 'done'}: {job.progress()}")
+                    code = job.process.returncode
+                    failure = Failure(job.work, code, _last_line(job.work.log)) if code else None
+                    failed += [failure] if failure else []
+                    if ended is not None:
+                        ended(job.work, failure)
+                    _say(f"{'failed' if failure else 'done'}: {job.progress()}")
                 left = duration(_seconds_left(waiting, running) / jobs)
                 _show(f"{done}/{len(todo)} {what}, about {left} left", running)
         except KeyboardInterrupt:

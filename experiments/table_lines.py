@@ -115,7 +115,9 @@ def _grid(table: str) -> tuple[list[str], list[str], dict[tuple[str, str], Cell]
     paper = paper_results.TABLES[table]
     models = list(dict.fromkeys([*(model for model, _ in cells), *paper["rows"]]))
     if table == "pde":  # some data sets lack a model, whose place is not last
-        models.sort(key=catalog.SURROGATES.index)
+        models = [*sorted(models, key=catalog.SURROGATES.index), *catalog.PEERS]
+        peers = [(peer, dataset) for peer in catalog.PEERS for dataset in paper["columns"]]
+        cells |= {(peer, dataset): Cell("peers", dataset, peer) for peer, dataset in peers}
     datasets = list(dict.fromkeys([*(dataset for _, dataset in cells), *paper["columns"]]))
     return models, datasets, cells
 

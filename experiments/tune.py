@@ -126,14 +126,16 @@ def main() -> None:
     file = path(wanted[0], FLAGS.results_dir)
     there = {item["config"] for item in table_lines.read_trials(file)}
     todo = [cell for cell in wanted if digest(cell) not in there]
-    failed = {failure.work.log: failure for failure in jobs.run([work(cell) for cell in todo], FLAGS.jobs, "trials")}
-    lost = []
-    for cell in todo:
-        failure = failed.get(work(cell).log)
+    by_log = {work(cell).log: cell for cell in todo}
+
+    def keep(made: jobs.Work, failure: jobs.Failure | None) -> None:
+        """Records a trial as soon as it ends: the others may be stopped."""
         if failure is None or failure.code == program.DIVERGED:
-            files.write_json(file, {"trials": [*table_lines.read_trials(file), entry(cell, failure)]})
-        else:
-            lost.append(f"{failure.work.name} ({failure.line})")
+            record = entry(by_log[made.log], failure)
+            files.write_json(file, {"trials": [*table_lines.read_trials(file), record]})
+
+    failed = jobs.run([work(cell) for cell in todo], FLAGS.jobs, "trials", keep)
+    lost = [f"{failure.work.name} ({failure.line})" for failure in failed if failure.code != program.DIVERGED]
     chosen = {digest(cell) for cell in wanted}
     print(report([item for item in table_lines.read_trials(file) if item["config"] in chosen]))
     if lost:

@@ -6,7 +6,8 @@ import pytest
 from helpers import program_flags
 
 from ctfno_jax.config import ConfigError
-from experiments import configs, jobs, table_lines, tables, tune
+from ctfno_jax.training import loop
+from experiments import configs, jobs, program, table_lines, tables, tune
 
 TINY = (
     "width=4 modes=4 time_width=8 time_features=4 num_train=4 num_validation=2 batch_size=2 train_grid=64 steps=2 "
@@ -83,6 +84,23 @@ def test_the_table_of_trials_has_the_best_first(tmp_path):
     assert [line[0] for line in lines[5:]] == ["fno_2d"] * 3
 
 
+def test_a_trial_is_kept_as_soon_as_it_ends(tmp_path, monkeypatch):
+    program_flags.parse(
+        monkeypatch, f"--results_dir={tmp_path}", f"--runs={tmp_path}", f"--trial={TINY}", f"--trial={TINY} depth=3",
+        experiment="tune",
+    )  # fmt: skip
+
+    def stopped_after_one(todo, jobs_at_once, what, ended):
+        ended(todo[0], jobs.Failure(todo[0], program.DIVERGED, "the loss is nan"))
+        raise loop.Interrupted("stopped after 1 of 2 trials")
+
+    monkeypatch.setattr(jobs, "run", stopped_after_one)
+    with pytest.raises(loop.Interrupted):
+        tune.main()
+    (kept,) = table_lines.read_trials(tmp_path / "trials" / "heat-ctfno.json")
+    assert kept["failure"] == "the loss is nan"
+
+
 @pytest.mark.slow
 def test_trials_are_run_once_and_reported_best_first(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("XLA_FLAGS", raising=False)  # one device in the jobs
@@ -94,14 +112,14 @@ def test_trials_are_run_once_and_reported_best_first(tmp_path, monkeypatch, caps
     tune.main()
     kept = json.loads((tmp_path / "trials" / "heat-ctfno.json").read_text())["trials"]
     assert len(kept) == 3
-    errors = [item["validation"] for item in kept]
-    assert errors[1] is None
-    assert "try a smaller learning_rate" in kept[1]["failure"]
-    assert min(errors[0], errors[2]) > 0
+    (diverged,) = [item for item in kept if item["validation"] is None]
+    assert "try a smaller learning_rate" in diverged["failure"]
+    errors = sorted(item["validation"] for item in kept if item is not diverged)
+    assert errors[0] > 0
     assert all(item["cpu_seconds"] > 0 and item["steps"] == 2 for item in kept if item["validation"])
     printed = capsys.readouterr().out.splitlines()
     shown = [line.split()[-1] for line in printed[-3:]]
-    assert shown == [*(f"{error:.4e}" for error in sorted([errors[0], errors[2]])), "diverged"]
+    assert shown == [*(f"{error:.4e}" for error in errors), "diverged"]
     # No run of a trial has test errors.
     for result in (tmp_path / "runs" / "trials").glob("*/result.json"):
         assert json.loads(result.read_text())["evaluated_on"] == "validation"
