@@ -19,7 +19,7 @@ from ctfno_jax.predict import Predictor, load_predictor
 from ctfno_jax.tasks.series import inputs_of, solved, with_noise
 from ctfno_jax.training.checkpoint import CheckpointError
 from ctfno_jax.training.workdir import read_json
-from experiments import catalog, reproduce
+from experiments import catalog, configs, reproduce
 from experiments.cells import Cell
 
 TRAJECTORIES = ("square", "sawtooth", "stiff", "spiral")
@@ -65,8 +65,8 @@ def load(cell: Cell, runs: Path) -> Run | None:
 def heatmaps(runs: Path, preset: str, sample: int) -> Figure | None:
     """One test trajectory of every equation, answered by CTFNO: one row of panels for each channel."""
     panels = []
-    for dataset in catalog.EQUATIONS:
-        run = load(Cell("pde", dataset, "ctfno", preset), runs)
+    for dataset in (*catalog.EQUATIONS, "reaction"):
+        run = load(Cell(configs.experiment(dataset), dataset, "ctfno", preset), runs)
         if run is None:
             continue
         one = trajectory(dataset, run.data, sample)

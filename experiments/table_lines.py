@@ -405,11 +405,11 @@ _PARTS = ("training", "inference")
 _FORMS = {"ours": "CTFNO", "rfft": "CTFNO, fourier_method=fft", "obvious": "direct transcription"}
 
 
-def _heat_timing(made: Mapping[str, Any]) -> Block:
+def _epoch_timing(made: Mapping[str, Any], *, table: str, title: str) -> Block:
     ours = made.get("models", {})
     paper = {
-        model: {part: paper_results.number("timing_heat", model, part) for part in _PARTS}
-        for model in paper_results.TABLES["timing_heat"]["rows"]
+        model: {part: paper_results.number(table, model, part) for part in _PARTS}
+        for model in paper_results.TABLES[table]["rows"]
     }
     lines = [["model", *(t for p in _PARTS for t in (f"{p} s", "paper s", f"{p} / ctfno", "paper / ctfno"))]]
     for model in dict.fromkeys([*ours, *paper]):
@@ -421,21 +421,33 @@ def _heat_timing(made: Mapping[str, Any]) -> Block:
                 ratio(here, _part(ours, "ctfno", part)), ratio(there, _part(paper, "ctfno", part)),
             ]  # fmt: skip
         lines.append(line)
+    return f"{title}; ours {_where(made)}, the paper's on an RTX 3090", lines
+
+
+def _heat_timing(made: Mapping[str, Any]) -> Block:
     size = "400 training and 100 test trajectories, 50 times, 1024 points, batches of 20"
-    return f"heat: seconds per epoch, {size}; ours {_where(made)}, the paper's on an RTX 3090", lines
+    return _epoch_timing(made, table="timing_heat", title=f"heat: seconds per epoch, {size}")
 
 
-def _dynamics_timing(made: Mapping[str, Any]) -> Block:
+def _mujoco_timing(made: Mapping[str, Any]) -> Block:
+    size = (
+        f", {made['num_train']} training and {made['num_test']} test series at 100 times, batches of 50" if made else ""
+    )
+    return _epoch_timing(made, table="timing_mujoco", title=f"mujoco: seconds per epoch{size}")
+
+
+def _dynamics_timing(made: Mapping[str, Any], *, title: str, models: Sequence[str]) -> Block:
     ours = made.get("models", {})
     lines = [["model", "training ms", "/ ctfno", "inference ms", "/ ctfno", "vector field evaluations"]]
-    for model in catalog.DE_MODELS:
+    for model in models:
         line = [model]
         for part in _PARTS:
             here = _part(ours, model, part)
             line += [_MISSING if here is None else f"{1e3 * here:.1f}", ratio(here, _part(ours, "ctfno", part))]
         calls = _part(ours, model, "function_evaluations")
         lines.append([*line, _MISSING if calls is None else f"{calls:.0f}"])
-    return f"spiral: one step and one forecast of 120 series at 100 times, {_where(made)}", lines
+    size = f" of {made['batch_size']} series" if made else ""
+    return f"{title}: one step and one forecast{size}, {_where(made)}", lines
 
 
 def _operator_timing(made: Mapping[str, Any]) -> Block:
@@ -461,7 +473,11 @@ def _accuracy_timing(made: Mapping[str, Any]) -> Block:
 # Title and lines from what experiments.timing has measured; from nothing if it was not run.
 TIMINGS: dict[str, Callable[[Mapping[str, Any]], Block]] = {
     "heat": _heat_timing,
-    "dynamics": _dynamics_timing,
+    "dynamics": functools.partial(_dynamics_timing, title="spiral", models=catalog.DE_MODELS),
+    "vibration": functools.partial(
+        _dynamics_timing, title="plane vibration, published protocol", models=catalog.VIBRATION
+    ),
+    "mujoco": _mujoco_timing,
     "operator": _operator_timing,
     "time_to_accuracy": _accuracy_timing,
 }

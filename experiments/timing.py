@@ -10,7 +10,10 @@ the library's transforms, which are matrix products where few modes are kept; FN
 
 time_to_accuracy: seconds from a cold start until the validation error on heat is at most 2.6e-4 and 1e-4.
 
-dynamics: training step and forecast of all models on the spiral, from trained runs in ``--runs``.
+dynamics, vibration: training step and forecast of all models on the spiral and on plane vibration, from trained runs in
+``--runs``; on plane vibration those of ``--preset=paper``.
+
+mujoco: training and inference of latent models on the hopper, seconds per epoch, as in the paper.
 
 Every number is the least of several repetitions after warm-up. ``--results_dir`` keeps them for experiments.tables.
 """
@@ -26,13 +29,14 @@ import jax.numpy as jnp
 from absl import flags
 
 from ctfno_jax import files, results
-from ctfno_jax.config import OptimizerConfig
-from ctfno_jax.data import batching, problems
-from ctfno_jax.data.series import SeriesDataset
+from ctfno_jax.config import ExperimentConfig, OptimizerConfig
+from ctfno_jax.data import batching
 from ctfno_jax.models import interface
 from ctfno_jax.models.ctfno import CTFNO, num_parameters
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.predict import load_predictor
+from ctfno_jax.tasks.latent import LatentTask
+from ctfno_jax.tasks.series import SeriesTask
 from ctfno_jax.training import losses, optimizers
 from ctfno_jax.training import step as step_lib
 from ctfno_jax.training.workdir import versions
@@ -51,7 +55,14 @@ HEAT_MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "fno_2d": ("fno_2d", {}),
     "fno_2d with FFT": ("fno_2d", {"fourier_method": "fft"}),
 }
-_SERIES = 120  # of the spiral in one step, as in its training
+# Experiment, data set, preset and models of series that a step is timed of.
+SERIES = {
+    "dynamics": ("synthetic", "spiral", "default", catalog.DE_MODELS),
+    "vibration": ("vibration", "plane_vibration", "paper", catalog.VIBRATION),
+}
+LATENT_MODELS = ("ctfno", "ctfno_wide", "latent_ode_rnn", "latent_ode", "neural_flow")
+_SERIES = 120  # in one step, as in the training on the spiral; fewer where a data set has fewer
+_TEST_SERIES = 2000  # of the hopper
 
 
 def best_seconds(fn: Callable[..., Any], *args: Any, repeats: int, warm_up: int = 2) -> float:
@@ -191,31 +202,75 @@ def heat(repeats: int, *, num_train: int = 400, num_test: int = 100, num_points:
     return {"size": size, "batch_size": batch, "models": numbers}
 
 
-def dynamics(runs: Path, repeats: int) -> dict[str, Any]:
-    """Seconds of a training step and of a forecast of 120 series at all 100 times.
+def dynamics(measure: str, runs: Path, repeats: int, data_dir: str | None = None) -> dict[str, Any]:
+    """Seconds of a training step and of a forecast of some series at all their times.
 
     The cost of an adaptive solver depends on the learned vector field, so the models are those of trained runs.
     """
-    data = problems.load_dataset("spiral", parts=("train", "validation"))
-    assert isinstance(data, SeriesDataset)
-    train = data.train.select(slice(_SERIES))
-    batch = batching.Batch(*(jnp.asarray(a) for a in (train.observed, train.times, train.values)))
+    experiment, dataset, preset, models = SERIES[measure]
     numbers: dict[str, Any] = {}
-    for name in catalog.DE_MODELS:
-        cell = Cell("synthetic", "spiral", name)
+    count = 0
+    for name in models:
+        cell = Cell(experiment, dataset, name, preset)
         predictor, config = load_predictor(reproduce.workdir(cell, runs)), cell.config()
-        model, params = predictor.model, predictor.params
-        step, state = train_step_of(model, params, config.optimizer, config.train.steps, "mse")
+        task = SeriesTask.from_config(config, data_dir=data_dir, parts=("train", "validation"))
+        batch = batching.Batch(*jax.tree.map(lambda a: a[:_SERIES], (task.arrays.u0, task.arrays.times, task.arrays.u)))
+        count, params = len(batch.u0), predictor.params
+        if task.arrays.times.ndim == 1:
+            batch = batch._replace(times=task.arrays.times)
         numbers[name] = {
-            "training": best_seconds(step, state, batch, repeats=repeats),
-            "inference": best_seconds(jax.jit(model.apply), params, batch.u0, batch.times, repeats=repeats),
+            "training": _seconds_of_step(task, config, params, batch, repeats),
+            "inference": best_seconds(jax.jit(task.model.apply), params, batch.u0, batch.times, repeats=repeats),
             "num_params": num_parameters(params["params"]),
         }
-        calls = interface.count_evaluations(model, params, batch.u0, batch.times)
+        calls = interface.count_evaluations(task.model, params, batch.u0, batch.times)
         if calls is not None:
             numbers[name]["function_evaluations"] = calls
-        print(f"{name}: {numbers[name]['training']:.4f} s training, {numbers[name]['inference']:.4f} s inference")
-    return {"batch_size": _SERIES, "models": numbers}
+        _say(name, numbers[name])
+    return {"batch_size": count, "models": numbers}
+
+
+def mujoco(repeats: int, data_dir: str | None = None) -> dict[str, Any]:
+    """Seconds of a training epoch on the hopper and of predicting its test set, at all times of every series.
+
+    One step is timed and counted as often as an epoch has it. Solvers have steps of a fixed size, so that their cost
+    does not depend on what was learned.
+    """
+    numbers: dict[str, Any] = {}
+    num_train = num_test = 0
+    for name in LATENT_MODELS:
+        config = Cell("timeseries", "mujoco", name, overrides={"times_per_step": 0}).config()
+        task = LatentTask.from_config(config, data_dir=data_dir, parts=("train", "validation"))
+        params = task.init(jax.random.key(0))
+        batch = jax.jit(
+            lambda arrays, task=task: task.sample(arrays, jax.random.key(1), jnp.zeros((), jnp.int32), 0, 1)
+        )(task.arrays)
+        some = task.data.validation
+        num_train, num_test = len(task.data.train), _TEST_SERIES
+        per_series = best_seconds(task.predict, params, some, repeats=repeats) / len(some)
+        numbers[name] = {
+            "training": num_train // len(batch.observed) * _seconds_of_step(task, config, params, batch, repeats),
+            "inference": num_test * per_series,
+            "num_params": num_parameters(params["params"]),
+        }
+        _say(name, numbers[name])
+    return {"num_train": num_train, "num_test": num_test, "models": numbers}
+
+
+def _seconds_of_step(task: Any, config: ExperimentConfig, params: Params, batch: Any, repeats: int) -> float:
+    """Seconds of one training step of a task."""
+    update = optimizers.optimizer(config.optimizer, config.train.steps)
+    loss_fn = functools.partial(_loss, task)
+    step = jax.jit(functools.partial(step_lib.train_step, loss_fn=loss_fn, optimizer=update))
+    return best_seconds(step, step_lib.create_state(params, update, jax.random.key(2)), batch, repeats=repeats)
+
+
+def _loss(task: Any, params: Params, batch: Any) -> Any:
+    return task.loss(params, batch, jax.random.key(3))
+
+
+def _say(name: str, numbers: dict[str, Any]) -> None:
+    print(f"{name}: {numbers['training']:.4f} s training, {numbers['inference']:.4f} s inference", flush=True)
 
 
 # --- the program ------------------------------------------------------------------------------------------------------
@@ -240,8 +295,10 @@ def main() -> None:
         numbers = heat(max(1, repeats // 6))
     elif name == "time_to_accuracy":
         numbers = time_to_accuracy.measure()
+    elif name == "mujoco":
+        numbers = mujoco(max(1, repeats // 3), FLAGS.data_dir)
     else:
-        numbers = dynamics(Path(FLAGS.runs), repeats)
+        numbers = dynamics(name, Path(FLAGS.runs), repeats, FLAGS.data_dir)
     made = record(name, numbers)
     title, lines = table_lines.TIMINGS[name](made)
     print(f"{title}\n{tables.layout(lines, 'text')}")
@@ -271,5 +328,6 @@ if __name__ == "__main__":
     flags.DEFINE_integer("repeats", 12, "repetitions of which the least counts", lower_bound=1)
     flags.DEFINE_boolean("quick", False, "operator: the smallest size only")
     flags.DEFINE_string("results_dir", None, "keep the numbers there, in timing/<measure>.json")
-    flags.DEFINE_string("runs", "runs", "folder with trained runs, for dynamics")
+    flags.DEFINE_string("runs", "runs", "folder with trained runs, for dynamics and vibration")
+    flags.DEFINE_string("data_dir", None, "folder with raw data, for vibration")
     program.run(main, __doc__ or "")

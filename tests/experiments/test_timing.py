@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+from helpers import small_latent
 
 from ctfno_jax.config import NetworkConfig
 from ctfno_jax.data import series
 from ctfno_jax.models.ctfno import CTFNO
 from ctfno_jax.models.registry import build_model
-from experiments import catalog, configs, obvious, timing
+from ctfno_jax.tasks.series import SeriesSettings, SeriesTask
+from experiments import configs, obvious, timing
 
 CTFNO_FIELDS = {"width": 4, "modes": [3], "depth": 1, "heads": 1, "time_width": 4, "time_features": 4}
 
@@ -83,7 +85,6 @@ def test_dynamics_are_timed_on_trained_runs_with_the_evaluations_of_their_solver
     draw = np.random.default_rng(0).standard_normal
     some = series.observe(0.5 * np.arange(1, 8), draw((3, 7, 2)).astype(np.float32), 4)
     data = series.SeriesDataset("spiral", some, some, None, {})
-    monkeypatch.setattr(timing.problems, "load_dataset", lambda name, parts: data)
     euler = {"solver": "euler", "stepping": "constant", "step_size": 0.5, "max_steps": 16, "width": 3, "depth": 1}
     models = {
         "ctfno": _Last(),
@@ -97,14 +98,42 @@ def test_dynamics_are_timed_on_trained_runs_with_the_evaluations_of_their_solver
         params = jax.jit(model.init)(jax.random.key(0), some.observed[:1], some.times[:1])
         return types.SimpleNamespace(model=model, params=params)
 
+    def task(config, **_):
+        return SeriesTask(data, models[config.model], SeriesSettings(batch_size=3))
+
     monkeypatch.setattr(timing, "load_predictor", load)
-    monkeypatch.setattr(catalog, "DE_MODELS", tuple(models))
-    made = timing.dynamics(tmp_path, 1)["models"]
+    monkeypatch.setattr(timing.SeriesTask, "from_config", task)
+    monkeypatch.setitem(timing.SERIES, "dynamics", ("synthetic", "spiral", "default", tuple(models)))
+    found = timing.dynamics("dynamics", tmp_path, 1)
     assert folders == [tmp_path / "synthetic" / "spiral" / name / "seed0" for name in models]
+    assert found["batch_size"] == 3
+    made = found["models"]
     assert (made["ctfno"]["training"], made["ctfno"]["inference"]) == (0.5, 0.25)
     assert "function_evaluations" not in made["ctfno"]
     # Three steps of half a unit reach the last query, with one evaluation each.
     assert made["node"]["function_evaluations"] >= 3
+
+
+def test_an_epoch_of_the_hopper_asks_for_all_times(monkeypatch):
+    asked = []
+
+    def task(config, **_):
+        assert config.settings["times_per_step"] == 0
+        return small_latent.task(batch_size=4)
+
+    def best_seconds(fn, *args, repeats, **_):
+        if len(args) == 2 and hasattr(args[1], "observed") and not hasattr(args[1], "target"):
+            asked.append(args[1].times.shape)
+        return 0.5
+
+    monkeypatch.setattr(timing.LatentTask, "from_config", task)
+    monkeypatch.setattr(timing, "best_seconds", best_seconds)
+    monkeypatch.setattr(timing, "LATENT_MODELS", ("ctfno",))
+    made = timing.mujoco(1)
+    # Sixteen series are four steps of half a second; five series are predicted in half a second, 2000 in 200 s.
+    assert made["models"]["ctfno"]["training"] == 2
+    assert made["models"]["ctfno"]["inference"] == 200
+    assert asked == [(8,)]
 
 
 def test_notes_give_rates_and_growth():
