@@ -1,7 +1,7 @@
 """Neural operators that are continuous in time: an initial state in, the solution at any set of times out."""
 
 from ctfno_jax._version import __version__
-from ctfno_jax.certify import Certificate, certify, measured_gain, observed_lipschitz
+from ctfno_jax.certify import Certificate, certify, latent_lipschitz, measured_gain, observed_lipschitz
 from ctfno_jax.data.problems import load_dataset
 from ctfno_jax.fit import fit
 from ctfno_jax.models.composition import Residual, Semigroup
@@ -21,6 +21,7 @@ __all__ = [
     "build_model",
     "certify",
     "fit",
+    "latent_lipschitz",
     "load_dataset",
     "load_predictor",
     "measured_gain",

@@ -25,7 +25,7 @@ from flax import linen as nn
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ctfno_jax.models import composition, ctfno, inputs, observed
+from ctfno_jax.models import composition, ctfno, dynamics, inputs, latent, observed
 from ctfno_jax.ops import lipschitz, spectral
 from ctfno_jax.types import Apply, Params
 
@@ -204,6 +204,25 @@ def observed_lipschitz(
     embedding = np.asarray(weights["point_embedding"]["weight"], np.float64)[: model.out_features]
     projection = np.asarray(weights["point_projection"]["weight"], np.float64)
     return inside * lipschitz.spectral_norm(embedding[None]) * lipschitz.spectral_norm(projection[None])
+
+
+def latent_lipschitz(
+    model: latent.LatentModel, params: Params, times: Float[Array, " time"], *, exact: bool = True
+) -> Float[np.ndarray, " time"]:
+    """For each time, a proven bound on the L2 Lipschitz constant of the map from the latent state to the answer.
+
+    The answer are values, or scores of classes, in the units of the network. The operator moves the latent state; the
+    maps of the decoder follow, with tanh between them, whose slope is at most one.
+    """
+    if not isinstance(model.dynamics, dynamics.GridDynamics):
+        raise ValueError(
+            f"there is a certificate for latent states that CTFNO moves, not for {type(model.dynamics).__name__}"
+        )
+    weights = params["params"]
+    inside = certify(model.dynamics.operator, {"params": weights["dynamics"]["operator"]}, times, exact=exact).lipschitz
+    after = weights["classifier"] if model.num_classes else weights["decoder"]
+    matrices = [np.asarray(value, np.float64) for name, value in after.items() if name.startswith("weight")]
+    return inside * math.prod(lipschitz.spectral_norm(matrix[None]) for matrix in matrices)
 
 
 def singular_values(

@@ -116,7 +116,7 @@ class Predictor:
           grid: of the states, for transforms whose norm depends on it; that of the training data by default.
         """
         if self.is_series:
-            raise ValueError("certificates of series models are given by observed_lipschitz")
+            raise ValueError("certificates of series models are given by observed_lipschitz and latent_lipschitz")
         times = np.asarray(times, np.float32)
         check_times(times)
         shape = tuple(self.description["grid"]) if grid is None else tuple(grid)

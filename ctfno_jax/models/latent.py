@@ -1,5 +1,6 @@
 """Irregular series through a latent state: an encoder of the observations, dynamics, and a decoder."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ from ctfno_jax.models import encoders, layers, mlp
 from ctfno_jax.models.inputs import as_float, check_positive, check_times
 from ctfno_jax.models.packing import Unpacked, unpack
 from ctfno_jax.ops.interpolation import interpolate
-from ctfno_jax.types import Key
+from ctfno_jax.types import Key, Params
 
 BASELINES = ("none", "linear")
 
@@ -110,6 +111,27 @@ def _features(stated: int, parts: Unpacked) -> int:
     if stated not in (0, found):
         raise ValueError(f"observations have {found} features, but out_features is {stated}")
     return found
+
+
+def encode(
+    model: LatentModel, params: Params, observations: Float[Array, "batch steps inputs"]
+) -> tuple[Float[Array, "batch latent"], Float[Array, "batch latent"]]:
+    """Mean and standard deviation of the latent state at time zero."""
+    return model.encoder.apply({"params": params["params"]["encoder"]}, observations, model.latent)
+
+
+def evolve(
+    model: LatentModel, params: Params, z0: Float[Array, "batch latent"], times: Array
+) -> Float[Array, "batch time outputs"]:
+    """Values at ``times``, or scores of classes, from a latent state; without the baseline of the observations."""
+    weights = params["params"]
+    decoder = weights["decoder"]
+    maps = [(decoder[f"weight_{i}"], decoder[f"bias_{i}"]) for i in range(len(decoder) // 2)]
+    decode = functools.partial(mlp.mlp, maps)
+    z = model.dynamics.apply({"params": weights.get("dynamics", {})}, z0, times, decode)
+    if not model.num_classes:
+        return decode(z)
+    return z @ weights["classifier"]["weight"] + weights["classifier"]["bias"]
 
 
 class ODERNN(nn.Module):

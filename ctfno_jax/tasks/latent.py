@@ -12,10 +12,12 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
+from ctfno_jax.certify import latent_lipschitz, measured_gain
 from ctfno_jax.config import ConfigError, ExperimentConfig, at_least, fraction, from_dict
 from ctfno_jax.data import batching, problems
 from ctfno_jax.data.masked_series import MaskedDataset, Observations, Part
-from ctfno_jax.models import interface, registry
+from ctfno_jax.models import interface, latent, registry
+from ctfno_jax.models.dynamics import GridDynamics
 from ctfno_jax.training import latent_losses as losses
 from ctfno_jax.training.task import Buckets
 from ctfno_jax.transforms.masked_normalization import MaskedNormalization
@@ -26,6 +28,7 @@ LOSSES = ("squared_error", "published_bound", "evidence_bound", "cross_entropy")
 _OF_POSTERIOR = ("published_bound", "evidence_bound")
 # Series that are evaluated in one call.
 _SERIES_PER_CALL = 250
+_CERTIFIED_TIMES = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,7 +265,8 @@ class LatentTask:
             raise ValueError("the test set was not loaded; this task evaluates on validation data only")
         start = time.perf_counter()
         scores = self._scores(params, self.data.test)
-        return {**scores, "evaluation_seconds": round(time.perf_counter() - start, 3)}
+        seconds = round(time.perf_counter() - start, 3)
+        return {**scores, **self._stability(params, self.data.test), "evaluation_seconds": seconds}
 
     def _scores(self, params: Params, part: Part) -> dict[str, float]:
         return scores(self.predict(params, part), part)
@@ -275,6 +279,20 @@ class LatentTask:
             answer = self._draw(params, packed[rows], part.target.times[rows], count=self.settings.test_draws)
             found.append(np.asarray(answer)[:, : len(part) - i])
         return np.concatenate(found, axis=1)
+
+    def _stability(self, params: Params, part: Part) -> dict[str, float]:
+        """Certified and measured growth of an error in the latent state, up to the largest query time."""
+        if not (isinstance(self.model, latent.LatentModel) and isinstance(self.model.dynamics, GridDynamics)):
+            return {}
+        times = np.linspace(0, part.target.times.max(), _CERTIFIED_TIMES, dtype=np.float32)
+        certified = latent_lipschitz(self.model, params, jnp.asarray(times))
+        z0, _ = latent.encode(self.model, params, jnp.asarray(part.observed.packed()[:1]))
+        model = self.model
+        measured = measured_gain(lambda p, z, t: latent.evolve(model, p, z, t), params, z0[0], jnp.asarray(times))
+        return {
+            "certified_lipschitz": float(certified.max()), "measured_gain": float(measured.max()),
+            "certificate_ratio": float((certified / measured).max()),
+        }  # fmt: skip
 
     def _draws(self, params: Params, observed: Any, times: Any, count: int) -> Any:
         values, _, _, logits = self._posterior(params, observed, times, jax.random.split(jax.random.key(0), count))

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import partly_observed
+from helpers import partly_observed, small_latent
 from helpers.parameters import random_parameters
 
+from ctfno_jax.certify import certify, latent_lipschitz, measured_gain
 from ctfno_jax.models import dynamics, encoders, latent, registry
 from ctfno_jax.models.ctfno import CTFNO, num_parameters
 from ctfno_jax.ops.interpolation import interpolate
@@ -141,3 +142,52 @@ def test_another_number_of_features_is_refused():
     observations = partly_observed.packed(features=3)
     with pytest.raises(ValueError, match="observations have 3 features, but out_features is 2"):
         _model().init(jax.random.key(0), observations, QUERIES)
+
+
+# --- latent states and their certificate ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["latent_ctfno", "latent_ode_rnn", "latent_flow", "rnn_vae"])
+def test_encoding_and_evolving_are_the_two_halves_of_a_model(name):
+    task = small_latent.task(name)
+    params = task.init(jax.random.key(0))
+    observed, times = jnp.asarray(task.data.validation.observed.packed()), jnp.asarray([0.1, 0.9, 0.4])
+    mean, std = latent.encode(task.model, params, observed)
+    assert mean.shape == std.shape == (5, task.model.latent)
+    found = latent.evolve(task.model, params, mean, times)
+    np.testing.assert_allclose(found, task.model.apply(params, observed, times), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["regular", "classes"])
+@pytest.mark.parametrize("name", ["latent_ctfno", "latent_ctfno_attention"])
+def test_no_error_in_the_latent_state_grows_by_more_than_is_certified(name, kind):
+    task = small_latent.task(name, kind)
+    params = jax.tree.map(lambda leaf: 2 * leaf, task.init(jax.random.key(1)))
+    times = jnp.asarray([0.0, 0.3, 1.0])
+    certified = latent_lipschitz(task.model, params, times)
+    a, b = 3 * jax.random.normal(jax.random.key(2), (2, 64, task.model.latent))
+    ends = [latent.evolve(task.model, params, z0, times) for z0 in (a, a + 1e-2 * b)]
+    grown = jnp.linalg.norm(ends[1] - ends[0], axis=-1) / jnp.linalg.norm(1e-2 * b, axis=-1)[:, None]
+    assert np.all(np.max(grown, axis=0) <= 1.001 * certified)
+    measured = measured_gain(lambda p, z, t: latent.evolve(task.model, p, z, t), params, a[0], times)
+    assert np.all(measured <= 1.001 * certified)
+    assert np.all(measured > 0.05 * certified)
+
+
+def test_a_wider_decoder_multiplies_the_norms_of_its_maps():
+    """With a decoder of two diagonal maps the certificate is that of the operator times both of their entries."""
+    task = small_latent.task("latent_ctfno", data=None)
+    model = task.model.clone(decoder_units=2)
+    times = jnp.asarray([0.5])
+    params = model.init(jax.random.key(0), *task._example())
+    inside = certify(model.dynamics.operator, {"params": params["params"]["dynamics"]["operator"]}, times).lipschitz
+    decoder = params["params"]["decoder"]
+    decoder["weight_0"] = jnp.zeros_like(decoder["weight_0"]).at[0, 0].set(3.0)
+    decoder["weight_1"] = jnp.zeros_like(decoder["weight_1"]).at[0, 1].set(-5.0)
+    np.testing.assert_allclose(latent_lipschitz(model, params, times), 15 * inside, rtol=1e-5)
+
+
+def test_there_is_no_certificate_for_other_dynamics():
+    task = small_latent.task("latent_flow")
+    with pytest.raises(ValueError, match="latent states that CTFNO moves, not for FlowDynamics"):
+        latent_lipschitz(task.model, task.init(jax.random.key(0)), jnp.asarray([0.5]))
