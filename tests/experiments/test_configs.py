@@ -124,7 +124,10 @@ def test_an_ablation_is_trained_on_what_ctfno_is_trained_on():
         ours = _cell(dataset, "ctfno").settings
         for model in (m for m in configs.models(dataset) if m.startswith("ablation")):
             theirs = _cell(dataset, model).settings
-            shared = ("batch_size", "times_per_step", "train_grid", "loss", "sign_flips", "reflections", "translations")
+            shared = (
+                "batch_size", "times_per_step", "own_times", "train_grid", "loss", "sign_flips", "reflections",
+                "translations",
+            )  # fmt: skip
             assert {name: theirs[name] for name in shared} == {name: ours[name] for name in shared}
 
 
