@@ -1,7 +1,8 @@
 """mujoco: ``python -m experiments.timeseries --dataset=mujoco --task=interpolation --observed=0.1``.
 
 ``ctfno`` has the paper's latent state of 20 numbers and its encoder. ``ctfno_wide`` has 16 channels on the same grid
-of 20 points and an encoder that attends to the observations. Budget: ten minutes of one CPU core per cell.
+of 20 points and an encoder that attends to the observations; ``ctfno_wide_linear`` is the same as a correction of the
+linear interpolation of the observations. Budget: ten minutes of one CPU core per cell.
 """
 
 LATENT = {"latent": 20, "task": "interpolation", "observed": 0.1}
@@ -16,12 +17,15 @@ TRAINING = {
 # Steps of a fixed size suffice for these smooth latent states, and are an order of magnitude faster than adaptive ones.
 ODE = {"latent": 15, "units": 300, "layers": 3, "solver": "heun", "stepping": "constant", "step_size": 0.05}
 
+WIDE = {
+    **LATENT, **OPERATOR, **TRAINING, "network": "latent_ctfno_attention", "latent": 320, "out_channels": 16,
+    "steps": 20000,
+}  # fmt: skip
+
 DEFAULT = {
     "ctfno": {**LATENT, **OPERATOR, **TRAINING, "network": "latent_ctfno", "steps": 20000},
-    "ctfno_wide": {
-        **LATENT, **OPERATOR, **TRAINING, "network": "latent_ctfno_attention", "latent": 320, "out_channels": 16,
-        "steps": 20000,
-    },
+    "ctfno_wide": WIDE,
+    "ctfno_wide_linear": {**WIDE, "baseline": "linear"},
     "rnn_vae": {
         **LATENT, **TRAINING, "network": "rnn_vae", "latent": 15, "encoder_hidden": 30, "encoder_readout": 300,
         "decoder_units": 300, "times_per_step": 0, "steps": 10000,
