@@ -125,10 +125,7 @@ class Predictor:
     def notes(self, u0: Any, times: Any) -> list[str]:
         """Sentences about a request that lies outside of the training data, where answers are extrapolations."""
         u0, times = self._checked(u0, times)
-        notes = []
-        horizon = self.description["final_time"]
-        if times.max() > horizon * (1 + 1e-6):
-            notes.append(f"times up to {times.max():g} lie beyond the training horizon of {horizon:g}")
+        notes = self.notes_on_times(times)
         low, high = (np.asarray(bound) for bound in self.description["range"])
         middle, reach = (low + high) / 2, _FAR * (high - low) / 2 + 1e-6 * np.maximum(np.abs(low), np.abs(high))
         flat = u0.reshape(-1, u0.shape[-1])
@@ -138,6 +135,13 @@ class Predictor:
                 f"far outside of the training range {low[channel]:g} to {high[channel]:g}"
             )
         return notes
+
+    def notes_on_times(self, times: Any) -> list[str]:
+        """A sentence about times beyond those of the training data, if there are any."""
+        latest, horizon = float(np.max(times)), self.description["final_time"]
+        if latest <= horizon * (1 + 1e-6):
+            return []
+        return [f"times up to {latest:g} lie beyond the training horizon of {horizon:g}"]
 
     def _checked(self, u0: Any, times: Any) -> tuple[np.ndarray, np.ndarray]:
         u0 = np.asarray(u0)

@@ -14,7 +14,7 @@ HEADER = ("series", "time", "feature", "value", "std")
 
 
 def write(predictor: Predictor, path: str | Path, times: np.ndarray, output: Path, *, num_draws: int) -> str:
-    """Writes one line for every series, time and feature; returns what was done.
+    """Writes one line for every series, time and feature; returns what was done, with a note on times far out.
 
     Args:
       predictor: a latent run.
@@ -40,4 +40,5 @@ def write(predictor: Predictor, path: str | Path, times: np.ndarray, output: Pat
                 writer.writerow([name, f"{time:.9g}", feature, f"{mean[i, j, k]:.7g}", f"{std[i, j, k]:.4g}"])
     files.make_directory(output.parent)
     files.write_text(output, text.getvalue())
-    return f"{output}: {len(table.names)} series at {len(times)} times, {len(features)} features"
+    done = f"{output}: {len(table.names)} series at {len(times)} times, {len(features)} features"
+    return "\n".join([*(f"note: {note}" for note in predictor.notes_on_times(times)), done])

@@ -87,6 +87,16 @@ def test_one_series_is_enough_for_a_prediction(trained, tmp_path):
     assert text.endswith("1 series at 1 times, 2 features")
 
 
+def test_times_beyond_the_training_data_are_answered_with_a_note(trained, tmp_path):
+    folder, path = trained
+    predictor = load_predictor(folder)
+    said = predict_series.write(predictor, path, np.asarray([1.0, 9.5]), tmp_path / "u.csv", num_draws=2)
+    assert said.startswith("note: times up to 9.5 lie beyond the training horizon of 3.")
+    assert len(_lines(tmp_path / "u.csv")) == 12 * 2 * 2
+    inside = predict_series.write(predictor, path, np.asarray([1.0]), tmp_path / "u.csv", num_draws=2)
+    assert "note" not in inside
+
+
 def test_other_features_another_ending_and_another_run_are_refused(trained, tmp_path):
     folder, path = trained
     predictor = load_predictor(folder)

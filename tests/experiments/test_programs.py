@@ -85,6 +85,19 @@ def test_a_mistake_is_one_line_and_leaves_nothing(start):
     assert not (start.home / "mistake").exists()
 
 
+def test_a_mistake_in_a_file_of_series_is_one_line_and_leaves_nothing(start):
+    path = start.home / "mine.csv"
+    path.write_text(
+        "series,time,height\n" + "".join(f"s{i},{t},{t}\n" for i in range(12) for t in (0, 1, 2)) + "s0,3,tall\n"
+    )
+    process = start("timeseries", "--dataset=csv", f"--input={path}", "--workdir=mistake/run")
+    text, errors = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert errors == f"error: {path}, line 38: height must be a number, got 'tall'\n"
+    assert "Traceback" not in text
+    assert not (start.home / "mistake").exists()
+
+
 def test_the_help_comes_from_the_program_itself(start):
     process = start("synthetic", "--help", "--dataset=spiral", "--model=node", "--steps=many")
     text, errors = process.communicate(timeout=300)
