@@ -25,7 +25,7 @@ from flax import linen as nn
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ctfno_jax.models import composition, ctfno, dynamics, inputs, latent, observed
+from ctfno_jax.models import classifiers, composition, ctfno, dynamics, inputs, latent, observed
 from ctfno_jax.ops import lipschitz, spectral
 from ctfno_jax.types import Apply, Params
 
@@ -223,6 +223,46 @@ def latent_lipschitz(
     after = weights["classifier"] if model.num_classes else weights["decoder"]
     matrices = [np.asarray(value, np.float64) for name, value in after.items() if name.startswith("weight")]
     return inside * math.prod(lipschitz.spectral_norm(matrix[None]) for matrix in matrices)
+
+
+def classifier_lipschitz(
+    model: classifiers.FNOClassifier, params: Params, image_shape: tuple[int, int, int], *, exact: bool = True
+) -> Float[np.ndarray, "classes classes"]:
+    """For each pair of classes, a proven bound on the L2 Lipschitz constant of the difference of their logits.
+
+    The average over an image with n pixels has norm ``1 / sqrt(n)``, so the bounds depend on the resolution.
+
+    Args:
+      model: a Fourier classifier.
+      params: its variables.
+      image_shape: height, width and channels.
+      exact: as for :func:`certify`.
+    """
+    norm_fn = lipschitz.spectral_norm if exact else lipschitz.cheap_norm
+    height, width, channels = image_shape
+    found: Any = jax.jit(model.apply, static_argnames=("method", "channels"))(
+        params, channels=channels, method="weights"
+    )
+    weights = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), found)
+    to_complex = lambda pair: (pair.re + 1j * pair.im).reshape(-1, model.width, model.width)  # noqa: E731
+    dropped = np.zeros((1, model.width, model.width))
+    kept = np.broadcast_to(
+        to_complex(weights.low_pass), (math.prod(spectral.modes_shape(tuple(model.modes))), *dropped.shape[1:])
+    )
+    stages = [
+        weights.lifting[None, :channels], np.concatenate([kept, dropped]),
+        *(_operator(layer.weight, to_complex(layer.kernel)) for layer in weights.layers),
+    ]  # fmt: skip
+    slopes = [lipschitz.GELU_SLOPE, lipschitz.REAL_PART_SLOPE, *[lipschitz.GELU_SLOPE] * model.depth]
+    head = weights.head[0] / math.sqrt(height * width)
+    bounds = np.zeros((model.num_classes, model.num_classes))
+    for i in range(model.num_classes):
+        for j in range(i):
+            last = (head[:, i] - head[:, j])[None, :, None]
+            bounds[i, j] = bounds[j, i] = lipschitz.path_bound(
+                lipschitz.segment_norms([*stages, last], norm_fn), slopes
+            )
+    return bounds
 
 
 def singular_values(

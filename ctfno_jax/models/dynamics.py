@@ -3,7 +3,6 @@
 ``decode`` maps a latent state to values; only a recurrent network that reads its own output needs it.
 """
 
-import dataclasses
 from collections.abc import Callable
 
 import jax
@@ -66,13 +65,7 @@ class ODEDynamics(nn.Module):
 
     def check_fields(self) -> None:
         check_positive(self, ("units", "layers"))
-        self.integration().check()
-
-    @nn.nowrap
-    def integration(self) -> neural_ode.Integration:
-        """The settings of the solver among the fields."""
-        names = [field.name for field in dataclasses.fields(neural_ode.Integration)]
-        return neural_ode.Integration(**{name: getattr(self, name) for name in names})
+        neural_ode.integration_of(self).check()
 
     @nn.nowrap
     def answerable(self, times: np.ndarray) -> str | None:
@@ -83,7 +76,8 @@ class ODEDynamics(nn.Module):
         del decode
         latent = z0.shape[-1]
         maps = mlp.MLP((latent, *[self.units] * (self.layers + 1), latent), last_scale=0.1, name="field")()
-        z, _ = neural_ode.solve(lambda _, y, args: mlp.mlp(args, y), maps, z0, jnp.asarray(times), self.integration())
+        field = lambda _, y, args: mlp.mlp(args, y)  # noqa: E731
+        z, _ = neural_ode.solve(field, maps, z0, jnp.asarray(times), neural_ode.integration_of(self))
         return z
 
 

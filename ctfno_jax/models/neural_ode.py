@@ -68,6 +68,11 @@ class Integration:
             raise ValueError("solver=euler has no error estimate to adapt its steps by; use stepping=constant")
 
 
+def integration_of(model: Any) -> Integration:
+    """The settings of the solver among the fields of a model."""
+    return Integration(**{field.name: getattr(model, field.name) for field in dataclasses.fields(Integration)})
+
+
 def solve(
     field: VectorField,
     params: Any,

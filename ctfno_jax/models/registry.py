@@ -13,6 +13,7 @@ from flax import linen as nn
 
 from ctfno_jax.models import dynamics, encoders, interface
 from ctfno_jax.models.ablations import AblationFeatures, AblationInput, AblationLifted
+from ctfno_jax.models.classifiers import CNN, FNOClassifier, ImageANODE
 from ctfno_jax.models.composition import Residual, Semigroup
 from ctfno_jax.models.ctfno import CTFNO
 from ctfno_jax.models.deeponet import DeepONet
@@ -81,6 +82,10 @@ MODELS: dict[str, Tree] = {
     "latent_flow": _latent(encoders.FlowEncoder, dynamics.FlowDynamics),
     "rnn_vae": _latent(encoders.GRUEncoder, dynamics.GRUDynamics),
     "ode_rnn": _chain(ODERNN),
+    # Images: (batch, height, width, channels) to (batch, num_classes).
+    "fno_classifier": _chain(FNOClassifier),
+    "cnn": _chain(CNN),
+    "image_anode": _chain(ImageANODE),
 }
 
 # Fields of an operator that the module around it fixes.
