@@ -7,15 +7,16 @@ that are not equivariant to translations also see random ones.
 CTFNO = {"network": "ctfno", "out_channels": 3, "width": 64, "modes": [64], "depth": 2, "heads": 4,
     "time_width": 512, "time_features": 128, "time_scale": 50.0}  # fmt: skip
 ABLATION = {
-    "out_channels": 3, "width": 64, "modes": [48], "depth": 3, "coordinates": False, "steps": 5000,
-    "learning_rate": 1e-3, "train_grid": 256, "times_per_step": 5, "reflections": True,
+    "out_channels": 3, "width": 64, "modes": [48], "depth": 4, "coordinates": False, "steps": 6000,
+    "eval_every": 1000, "learning_rate": 2e-3, "train_grid": 256, "times_per_step": 2, "own_times": True,
+    "reflections": True,
 }  # fmt: skip
 
 DEFAULT = {
     "ctfno": {
-        **CTFNO, "modes": [48], "depth": 4, "stability_bound": 2.5, "coordinates": False, "steps": 3700,
-        "optimizer": "adamw", "weight_decay": 1e-4, "learning_rate": 1e-3, "train_grid": 256, "times_per_step": 5,
-        "reflections": True,
+        **CTFNO, "modes": [48], "depth": 4, "time_width": 256, "coordinates": False, "steps": 6000,
+        "eval_every": 1000, "optimizer": "adamw", "weight_decay": 1e-4, "learning_rate": 2e-3, "train_grid": 256,
+        "times_per_step": 2, "own_times": True, "reflections": True,
     },
     "ctfno_semigroup": {
         **CTFNO, "network": "ctfno_semigroup", "modes": [48], "depth": 4, "coordinates": False, "rise_time": 0.004,

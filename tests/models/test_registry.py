@@ -35,7 +35,7 @@ def test_every_name_means_classes_of_its_own():
         "ablation_input", "ablation_lifted", "ablation_features", "neural_ode", "neural_flow", "neural_laplace",
         "series_ctfno", "series_neural_ode", "series_neural_flow", "series_neural_laplace",
         "recurrent_node", "recurrent_anode", "sonode", "hbnode", "ghbnode", "latent_ctfno", "latent_ctfno_attention",
-        "latent_ode_rnn", "latent_ode", "latent_flow", "rnn_vae", "ode_rnn",
+        "latent_ode_rnn", "latent_ode", "latent_flow", "rnn_vae", "ode_rnn", "fno_classifier", "cnn", "image_anode",
     }  # fmt: skip
     assert len({repr(tree) for tree in registry.MODELS.values()}) == len(registry.MODELS)
 
