@@ -8,16 +8,14 @@ CTFNO = {"network": "ctfno", "width": 64, "modes": [64], "depth": 2, "heads": 4,
     "time_features": 128, "time_scale": 20.0}  # fmt: skip
 SYMMETRIES = {"sign_flips": True, "reflections": True}
 ALL_SYMMETRIES = {"sign_flips": True, "reflections": True, "translations": True}
-ABLATION = {
-    "width": 64, "modes": [64], "depth": 2, "coordinates": False, "steps": 2800, "learning_rate": 3e-3,
-    "train_grid": 256, "times_per_step": 5, **SYMMETRIES,
+TRAINING = {
+    **SYMMETRIES, "coordinates": False, "steps": 3600, "eval_every": 600, "learning_rate": 3e-3, "train_grid": 256,
+    "times_per_step": 2, "own_times": True,
 }  # fmt: skip
+ABLATION = {"width": 64, "modes": [64], "depth": 2, **TRAINING}
 
 DEFAULT = {
-    "ctfno": {
-        **CTFNO, **SYMMETRIES, "coordinates": False, "steps": 2500, "learning_rate": 3e-3, "train_grid": 256,
-        "times_per_step": 5,
-    },
+    "ctfno": {**CTFNO, **TRAINING},
     "ctfno_semigroup": {
         **CTFNO, **SYMMETRIES, "network": "ctfno_semigroup", "coordinates": False, "rise_time": 0.05,
         "step_size": 0.5, "num_steps": 5,

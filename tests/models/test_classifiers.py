@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from helpers.parameters import random_parameters
 
-from ctfno_jax.certify import classifier_lipschitz
+from ctfno_jax.certify import classifier_lipschitz, estimated_classifier_lipschitz
 from ctfno_jax.models import registry
 from ctfno_jax.models.classifiers import CNN, FNOClassifier, ImageANODE
 from ctfno_jax.models.ctfno import num_parameters
+from ctfno_jax.ops.lipschitz import GELU_SLOPE
 
 MNIST, CIFAR = (28, 28, 1), (32, 32, 3)
 SMALL = {"num_classes": 4, "width": 6, "modes": (2, 3), "depth": 2, "num_blocks": 3}
@@ -104,6 +105,27 @@ def test_no_pair_of_logits_changes_by_more_than_is_certified(bound):
     off = ~np.eye(4, dtype=bool)
     assert np.all(steepest[off] <= bounds[off])
     assert np.all(steepest[off] > 0.003 * bounds[off])
+
+
+def test_the_estimate_for_training_is_the_product_of_the_norms_of_all_stages():
+    model = FNOClassifier(**SMALL, coordinates=False)
+    shape = (9, 8, 2)
+    params = random_parameters(model, jnp.zeros((1, *shape)), scale=0.3, seed=9)
+    weights = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.apply(params, 2, method="weights"))
+    norm = lambda matrices: np.linalg.svd(matrices, compute_uv=False).max()  # noqa: E731
+    product = norm(weights.lifting[:2]) * norm(weights.low_pass.re + 1j * weights.low_pass.im)
+    for layer in weights.layers:
+        kernel = (layer.kernel.re + 1j * layer.kernel.im).reshape(-1, 6, 6)
+        product *= max(norm(layer.weight + kernel), norm(layer.weight))
+    head = weights.head[0]
+    expected = GELU_SLOPE**3 * product * np.linalg.norm(head[:, :, None] - head[:, None], axis=0) / np.sqrt(72)
+    found = estimated_classifier_lipschitz(model, params, shape, num_iterations=200)
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    assert np.all(np.asarray(found) >= classifier_lipschitz(model, params, shape) * (1 - 1e-3))
+    few = estimated_classifier_lipschitz(model, params, shape)
+    assert np.all(np.asarray(few) <= expected * (1 + 1e-5))
+    gradient = jax.grad(lambda p: estimated_classifier_lipschitz(model, p, shape).sum())(params)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
 
 
 def test_a_certificate_shrinks_with_the_resolution():
