@@ -28,9 +28,9 @@ DEFAULT = {
         "random_starts": 1.0, "shared_normalization": True,
     },
     "fno_2d": {
-        "network": "fno_2d", **SYMMETRIES, "coordinates": False, "time_padding": 0.12, "num_times": 50,
-        "final_time": 2.5, "steps": 600, "eval_every": 200, "learning_rate": 1e-3, "train_grid": 256, "batch_size": 8,
-        "times_per_step": 0, "train_times": 50, "shared_normalization": True,
+        "network": "fno_2d", **SYMMETRIES, "modes": [32, 16], "coordinates": False, "time_padding": 0.12,
+        "num_times": 50, "final_time": 2.5, "steps": 900, "eval_every": 300, "learning_rate": 3e-3, "train_grid": 128,
+        "batch_size": 8, "times_per_step": 0, "train_times": 50, "shared_normalization": True,
     },
     "deeponet": {
         "network": "deeponet", **ALL_SYMMETRIES, "periodic": True, "time_scale": 0.4, "steps": 2400,
