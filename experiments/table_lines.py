@@ -470,6 +470,18 @@ def _accuracy_timing(made: Mapping[str, Any]) -> Block:
     return f"heat: from the start of the program to a validation error, {_where(made)}", lines
 
 
+def _peer_timing(made: Mapping[str, Any]) -> Block:
+    ours = made.get("models", {})
+    lines = [["model", "training ms", "/ ctfno", "parameters"]]
+    for model in ("ctfno", *catalog.PEERS):
+        here, count = _part(ours, model, "training"), _part(ours, model, "num_params")
+        texts = [_MISSING, _MISSING, _MISSING]
+        if here is not None:
+            texts = [f"{1e3 * here:.0f}", ratio(here, _part(ours, "ctfno", "training")), f"{count:,}"]
+        lines.append([model, *texts])
+    return f"heat: one training step of 20 trajectories at two times each on 256 points, {_where(made)}", lines
+
+
 # Title and lines from what experiments.timing has measured; from nothing if it was not run.
 TIMINGS: dict[str, Callable[[Mapping[str, Any]], Block]] = {
     "heat": _heat_timing,
@@ -478,6 +490,7 @@ TIMINGS: dict[str, Callable[[Mapping[str, Any]], Block]] = {
         _dynamics_timing, title="plane vibration, published protocol", models=catalog.VIBRATION
     ),
     "mujoco": _mujoco_timing,
+    "peer": _peer_timing,
     "operator": _operator_timing,
     "time_to_accuracy": _accuracy_timing,
 }

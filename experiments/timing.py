@@ -15,6 +15,8 @@ dynamics, vibration: training step and forecast of all models on the spiral and 
 
 mujoco: training and inference of latent models on the hopper, seconds per epoch, as in the paper.
 
+peer: a training step on heat against the FNO of the neuraloperator package, which ``--python`` must have.
+
 Every number is the least of several repetitions after warm-up. ``--results_dir`` keeps them for experiments.tables.
 """
 
@@ -30,11 +32,13 @@ from absl import flags
 
 from ctfno_jax import files, results
 from ctfno_jax.config import ExperimentConfig, OptimizerConfig
-from ctfno_jax.data import batching
+from ctfno_jax.data import batching, problems
+from ctfno_jax.data.trajectories import FieldDataset
 from ctfno_jax.models import interface
 from ctfno_jax.models.ctfno import CTFNO, num_parameters
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.predict import load_predictor
+from ctfno_jax.tasks.fields import FieldTask
 from ctfno_jax.tasks.latent import LatentTask
 from ctfno_jax.tasks.series import SeriesTask
 from ctfno_jax.training import losses, optimizers
@@ -43,6 +47,7 @@ from ctfno_jax.training.workdir import versions
 from ctfno_jax.types import Params
 from experiments import catalog, configs, obvious, program, reproduce, table_lines, tables, time_to_accuracy
 from experiments.cells import Cell
+from experiments.peers import peer as peers
 
 FLAGS = flags.FLAGS
 
@@ -257,6 +262,32 @@ def mujoco(repeats: int, data_dir: str | None = None) -> dict[str, Any]:
     return {"num_train": num_train, "num_test": num_test, "models": numbers}
 
 
+def peer(python: str, repeats: int) -> dict[str, Any]:
+    """Seconds of a training step on heat of CTFNO, as large as in the paper, and of an FNO of another library.
+
+    Both have 20 trajectories on 256 points, each at two times of its own.
+    """
+    data = problems.load_dataset("heat", parts=("train", "validation"), num_train=40, num_validation=20, seed=0)
+    assert isinstance(data, FieldDataset)
+    cell = Cell("pde", "heat", "ctfno", overrides={"num_train": 40, "num_validation": 20, "data_seed": 0})
+    task = FieldTask.from_config(cell.config(), parts=("train", "validation"))
+    params = task.init(jax.random.key(0))
+    step = jnp.zeros((), jnp.int32)
+    batch = jax.jit(lambda arrays: task.sample(arrays, jax.random.key(1), step, 0, 1))(task.arrays)
+    numbers: dict[str, Any] = {
+        "ctfno": {
+            "training": _seconds_of_step(task, cell.config(), params, batch, repeats),
+            "num_params": num_parameters(params["params"]),
+        }
+    }
+    for name in catalog.PEERS:
+        training = peers.Training(learning_rate=1e-3, steps=repeats + 3, seed=0)
+        _, summary = peers.run(python, peers.SCRIPTS[name], peers.exported(data, None), training)
+        numbers[name] = {"training": summary["step_seconds"], "num_params": summary["num_params"]}
+        numbers[name]["versions"] = summary["versions"]
+    return {"size": [len(batch.u0), batch.times.shape[-1], batch.u0.shape[1]], "models": numbers}
+
+
 def _seconds_of_step(task: Any, config: ExperimentConfig, params: Params, batch: Any, repeats: int) -> float:
     """Seconds of one training step of a task."""
     update = optimizers.optimizer(config.optimizer, config.train.steps)
@@ -295,6 +326,8 @@ def main() -> None:
         numbers = heat(max(1, repeats // 6))
     elif name == "time_to_accuracy":
         numbers = time_to_accuracy.measure()
+    elif name == "peer":
+        numbers = peer(FLAGS.python, repeats)
     elif name == "mujoco":
         numbers = mujoco(max(1, repeats // 3), FLAGS.data_dir)
     else:
@@ -330,4 +363,5 @@ if __name__ == "__main__":
     flags.DEFINE_string("results_dir", None, "keep the numbers there, in timing/<measure>.json")
     flags.DEFINE_string("runs", "runs", "folder with trained runs, for dynamics and vibration")
     flags.DEFINE_string("data_dir", None, "folder with raw data, for vibration")
+    flags.DEFINE_string("python", "python3", "interpreter of the environment that has the peer's packages")
     program.run(main, __doc__ or "")

@@ -5,10 +5,12 @@ import sys
 import numpy as np
 import pytest
 
-import experiments.peers.__main__ as peers
 from ctfno_jax.config import ConfigError
 from ctfno_jax.data import problems
-from experiments import rows
+from experiments import rows, table_lines, timing
+from experiments.cells import Cell
+from experiments.peers import __main__ as program
+from experiments.peers import peer as peers
 
 # Answers the initial state at every time.
 PERSISTENCE = """
@@ -23,7 +25,9 @@ parts = [name for name in ("validation", "test", "between") if name + "_u0" in d
 np.savez(args.output, **{
     part: np.repeat(data[part + "_u0"][:, None], len(data[part + "_times"]), axis=1) for part in parts
 })
-summary = {"num_params": 0, "train_seconds": 0.0, "cpu_seconds": 0.0, "versions": {"none": "0"}}
+summary = {
+    "num_params": 7, "train_seconds": 0.0, "cpu_seconds": 0.0, "step_seconds": 0.75, "versions": {"none": "0"},
+}
 json.dump(summary, open(args.output + ".json", "w"))
 """
 TRAINING = peers.Training(learning_rate=1e-3, steps=1, seed=0)
@@ -67,7 +71,7 @@ def test_answers_are_scored_as_those_of_our_models(heat, tmp_path):
     assert errors["rmse_between_times"] == pytest.approx(np.sqrt(np.mean(unseen.astype(np.float64) ** 2)), rel=1e-5)
     seen = data.validation.u[:, :, ::2] - data.validation.u0[:, None, ::2]
     assert errors["validation_rmse"] == pytest.approx(np.sqrt(np.mean(seen.astype(np.float64) ** 2)), rel=1e-5)
-    made = peers.row(data, peers.Cell("peers", "heat", "neuraloperator_fno"), TRAINING, summary, errors)
+    made = program.row(data, Cell("peers", "heat", "neuraloperator_fno"), TRAINING, summary, errors)
     assert set(rows.KEYS) <= set(made)
 
 
@@ -92,3 +96,14 @@ def test_answers_that_cannot_be_scored_are_refused(heat, wrong):
         answers["test"][0, 0, 0] = np.nan
     with pytest.raises(ConfigError, match="test set has a wrong shape or is not finite"):
         peers.scores(data, between, answers)
+
+
+def test_a_step_of_a_peer_stands_beside_ours(monkeypatch, tmp_path):
+    monkeypatch.setattr(timing, "best_seconds", lambda fn, *args, repeats: 0.5)
+    monkeypatch.setitem(peers.SCRIPTS, "neuraloperator_fno", script(tmp_path, PERSISTENCE))
+    made = timing.peer(sys.executable, 1)
+    assert made["size"] == [20, 2, 256]
+    assert made["models"]["neuraloperator_fno"] == {"training": 0.75, "num_params": 7, "versions": {"none": "0"}}
+    _, lines = table_lines.TIMINGS["peer"]({**made, "devices": ["cpu"]})
+    assert lines[1][1:3] == ["500", "1.00"]
+    assert lines[2][1:] == ["750", "1.50", "7"]

@@ -1,0 +1,93 @@
+"""Training of a network of another library by a program of its own, and the score of its answers."""
+
+import dataclasses
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ctfno_jax import metrics
+from ctfno_jax.config import ConfigError
+from ctfno_jax.data.trajectories import FieldDataset, Trajectories
+from ctfno_jax.tasks import fields
+from ctfno_jax.transforms import normalization
+from experiments import catalog, host
+
+SCRIPTS = {model: Path(__file__).parent / f"{model}.py" for model in catalog.PEERS}
+TRAIN_GRID = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How a peer is trained: what its program gets besides the data."""
+
+    learning_rate: float
+    steps: int
+    seed: int
+
+
+def coarse(some: Trajectories) -> Trajectories:
+    """Trajectories on the training grid: every so many points."""
+    stride = max(1, some.grid[0] // TRAIN_GRID)
+    return Trajectories(some.u0[:, ::stride], some.times, some.u[:, :, ::stride])
+
+
+def exported(data: FieldDataset, between: Trajectories | None) -> dict[str, np.ndarray]:
+    """What a peer sees: no solution of the test set is among it."""
+    problem, train, validation = data.problem, coarse(data.train), coarse(data.validation)
+    arrays = {
+        "train_u0": train.u0, "train_u": train.u, "times": train.times,
+        "validation_u0": validation.u0, "validation_times": validation.times,
+        "reflection": np.asarray(problem.reflection or (), np.float32), "odd": np.asarray(problem.odd),
+        "periodic": np.asarray(problem.periodic),
+    }  # fmt: skip
+    for name, part in (("test", data.test), ("between", between)):
+        if part is not None:
+            arrays |= {f"{name}_u0": part.u0, f"{name}_times": part.times}
+    return {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+
+
+def run(
+    python: str, script: Path, arrays: dict[str, np.ndarray], training: Training
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Answers of a peer by part, and its size, seconds and versions."""
+    with tempfile.TemporaryDirectory() as folder:
+        data, output = Path(folder) / "data.npz", Path(folder) / "answers.npz"
+        np.savez(data, **arrays)  # pyright: ignore[reportArgumentType]
+        options = {**dataclasses.asdict(training), "data": data, "output": output, "threads": len(host.cores())}
+        try:
+            done = subprocess.run([python, str(script), *(f"--{name}={value}" for name, value in options.items())])
+        except OSError as error:
+            raise ConfigError(
+                f"--python={python} cannot be run ({error.strerror}); name a Python interpreter"
+            ) from error
+        if done.returncode:
+            raise ConfigError(f"{script.name} ended with exit code {done.returncode}; its last lines are above")
+        summary = json.loads(Path(f"{output}.json").read_text())
+        with np.load(output, allow_pickle=False) as archive:
+            return dict(archive), summary
+
+
+def scores(data: FieldDataset, between: Trajectories | None, answers: dict[str, np.ndarray]) -> dict[str, float]:
+    """Errors of the answers, as for our own models."""
+    deviation = np.asarray(normalization.channel_statistics(data.train.u).std, np.float32)
+    units = deviation if len(deviation) > 1 else np.float32(1)
+    truth = {"validation": coarse(data.validation), "test": data.test, "between": between}
+    for name, answer in answers.items():
+        some = truth[name]
+        if some is None or answer.shape != some.u.shape or not np.isfinite(answer).all():
+            raise ConfigError(
+                f"the peer's answer for the {name} set has a wrong shape or is not finite; nothing is kept"
+            )
+    found = {"validation_rmse": metrics.rmse(answers["validation"] / units, truth["validation"].u / units)}
+    if data.test is not None:
+        found |= fields.field_errors(
+            answers["test"], data.test.u, deviation=deviation, channels=data.problem.channels
+        )  # fmt: skip
+    if between is not None:
+        found["rmse_between_times"] = metrics.rmse(answers["between"], between.u)
+        found["rmse_in_deviations_between_times"] = metrics.rmse(answers["between"] / deviation, between.u / deviation)
+    return found
