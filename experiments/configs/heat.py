@@ -9,10 +9,12 @@ CTFNO = {"network": "ctfno", "width": 64, "modes": [64], "depth": 2, "heads": 4,
 SYMMETRIES = {"sign_flips": True, "reflections": True}
 ALL_SYMMETRIES = {"sign_flips": True, "reflections": True, "translations": True}
 TRAINING = {
-    **SYMMETRIES, "coordinates": False, "steps": 4000, "eval_every": 1000, "learning_rate": 5e-3, "train_grid": 256,
+    **SYMMETRIES, "coordinates": False, "steps": 3600, "eval_every": 600, "learning_rate": 3e-3, "train_grid": 256,
     "times_per_step": 2, "own_times": True,
 }  # fmt: skip
-ABLATION = {"width": 64, "modes": [64], "depth": 2, **TRAINING, "steps": 5000, "learning_rate": 6e-3}
+ABLATION = {
+    "width": 64, "modes": [64], "depth": 2, **TRAINING, "steps": 5000, "eval_every": 1000, "learning_rate": 6e-3,
+}  # fmt: skip
 
 DEFAULT = {
     "ctfno": {**CTFNO, **TRAINING},
