@@ -4,6 +4,7 @@ import bisect
 import functools
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,11 @@ def _memory() -> int:
 
 def load_predictor(workdir: str | Path) -> Predictor:
     """The best state of a run, from what the run saved and nothing else."""
+    return load_run(workdir, _from_checkpoint)
+
+
+def load_run(workdir: str | Path, build: Callable[[checkpoint.Checkpoint], Any]) -> Any:
+    """What ``build`` makes of the best checkpoint of a run."""
     workdir = Path(workdir)
     directory = workdir / "checkpoints"
     if not directory.is_dir():
@@ -229,7 +235,7 @@ def load_predictor(workdir: str | Path) -> Predictor:
     if best is None:
         raise checkpoint.CheckpointError(f"{directory} holds no checkpoint yet: train first, or wait for the first one")
     try:
-        return _from_checkpoint(best)
+        return build(best)
     except (KeyError, TypeError, ValueError) as error:
         raise checkpoint.CheckpointError(
             f"{workdir} is from another version of the library ({error}); train it again"
@@ -238,6 +244,8 @@ def load_predictor(workdir: str | Path) -> Predictor:
 
 def _from_checkpoint(best: checkpoint.Checkpoint) -> Predictor:
     description = best.description
+    if description["task"] == "images":
+        raise checkpoint.CheckpointError(f"the run classifies {description['title']}; read it by load_classifier")
     model = registry.from_dict(description["model"])
     u0 = jax.ShapeDtypeStruct((1, *description["input_shape"]), jnp.float32)
     like = jax.eval_shape(model.init, jax.random.key(0), u0, jax.ShapeDtypeStruct((1,), jnp.float32))

@@ -5,6 +5,7 @@ Axis words, the same in every file:
 * ``batch``: independent samples;  ``time``: query times;
 * ``x``, ``y``, ``*space``: grid axes, one to three, right end excluded;
 * ``channels``: values per grid point;  ``width``: channels inside the network;
+* ``*shape``: all axes of one image;  ``classes``: what a classifier tells apart;
 * ``modes``: retained frequencies;  ``heads``: blocks of output channels that share a time factor.
 
 Letters: ``u0`` initial state, ``u`` solution, ``v`` hidden field, ``v_hat`` its spectrum, ``t`` one time,

@@ -8,7 +8,7 @@ from experiments.cells import Cell
 
 TABLES = (
     "pde", "ablation", "synthetic", "de_on_fields", "noise", "vibration", "effect_of_bound", "data_efficiency",
-    "universality", "mujoco", "physionet", "activity",
+    "universality", "mujoco", "physionet", "activity", "mnist", "cifar10", "resolution", "image_bounds",
 )  # fmt: skip
 
 EQUATIONS = ("heat", "burgers", "diffusion_sorption", "navier_stokes")
@@ -25,6 +25,11 @@ LATENT_CORRECTION = "ctfno_wide_linear"
 # Shares of the points of a series that a model sees; baselines have the first and the last.
 OBSERVED = (0.1, 0.2, 0.3, 0.5)
 
+IMAGES = ("mnist", "cifar10")
+CLASSIFIERS = ("cnn", "anode", "fno", "fno_weight_decay", "fno_stabilized", "fno_certified")
+# Bounds of the paper's figure on CIFAR-10.
+IMAGE_BOUNDS: tuple[float | None, ...] = (0.4, 0.8, 1.2, 2.4, 5.0, None)
+
 # Waveforms of the paper's figure on noise, and its bound.
 NOISY = ("sine", "sawtooth")
 NOISE_BOUND = 1.0
@@ -40,7 +45,7 @@ SIZES = (4, 8, 16, 32)
 
 # Minutes of one CPU core that a cell of the default preset may take.
 BUDGETS = {"heat": 5, "burgers": 8, "diffusion_sorption": 5, "navier_stokes": 15, "reaction": 5, "plane_vibration": 3,
-    "mujoco": 10, "physionet": 15, "activity": 15}  # fmt: skip
+    "mujoco": 10, "physionet": 15, "activity": 15, "mnist": 25, "cifar10": 70}  # fmt: skip
 _DYNAMICS_BUDGET = 5
 _SHORT = 1  # cells of figures
 
@@ -102,6 +107,12 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
         return [("timeseries", table, m, "default", {"task": task}) for task in tasks for m in LATENT_MODELS]
     if table == "activity":
         return [("timeseries", table, model, "default", {}) for model in LATENT_MODELS]
+    if table in IMAGES:
+        return [("images", table, model, "default", {}) for model in CLASSIFIERS]
+    if table == "resolution":
+        return [("images", dataset, "fno_stabilized", "default", {}) for dataset in IMAGES]
+    if table == "image_bounds":
+        return [("images", "cifar10", "fno_stabilized", "default", o) for o in image_bound_overrides()]
     raise ValueError(f"unknown table {table!r}; known are {', '.join(TABLES)}")
 
 
@@ -109,6 +120,11 @@ def bound_overrides() -> list[dict[str, Any]]:
     """Settings of the cells that show the effect of the bound M under both rules."""
     bounded = [{"stability_bound": b, "stability_rule": r} for r in RULES for b in BOUNDS if b is not None]
     return [*bounded, {"stability_bound": None}]
+
+
+def image_bound_overrides() -> list[dict[str, Any]]:
+    """Settings of the cells that show the effect of the bound M on a classifier; 1.2 is that of the preset."""
+    return [{} if bound == 1.2 else {"stability_bound": bound} for bound in IMAGE_BOUNDS]
 
 
 def efficiency_overrides() -> list[dict[str, Any]]:

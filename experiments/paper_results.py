@@ -208,6 +208,7 @@ _ROWS = {"vibration": {"sonode": _SECOND_ORDER, "hbnode": _SECOND_ORDER}}
 # hundred, and the released code reports relative L2 errors.
 _METRICS = {
     "navier_stokes": "nrmse", "plane_vibration": "mse", "mujoco": "mse", "physionet": "mse", "activity": "accuracy",
+    "mnist": "accuracy", "cifar10": "accuracy",
 }  # fmt: skip
 # Tables in which a cell of an experiment may stand, in this order.
 _TABLES_OF = {
@@ -216,6 +217,8 @@ _TABLES_OF = {
     "vibration": ("vibration",),
 }
 
+# Data sets with a table of their own, whose columns are noises and attacks.
+IMAGES = ("mnist", "cifar10")
 # Data sets with a table of their own, whose columns are tasks.
 LATENT = ("mujoco", "physionet", "activity")
 _LOW_DIMENSIONAL = ("square", "sawtooth", "stiff", "spiral", "sine")
@@ -275,6 +278,8 @@ def paper_result(
       model: the model.
       settings: of its task, which tell the columns of latent models apart.
     """
+    if dataset in IMAGES:
+        return _image_result(dataset, model)
     if dataset in LATENT:
         numbers = iter([number(dataset, model, latent_column(dataset, settings["task"], settings["observed"]))])
     else:
@@ -286,10 +291,28 @@ def paper_result(
     return {metric(dataset): error, **({} if count is None else {"num_params": count})}
 
 
+def image_metric(column: str) -> str:
+    """Our metric in a column of a table of images."""
+    return "accuracy" if column == "clean" else column
+
+
+def _image_result(dataset: str, model: str) -> dict[str, float] | None:
+    if model not in TABLES[dataset]["rows"]:
+        return None
+    found = {image_metric(column): number(dataset, model, column) for column in TABLES[dataset]["columns"]}
+    return {
+        **{name: value for name, value in found.items() if value is not None},
+        "num_params": num_params(dataset, model),
+    }
+
+
 def printed_num_params(dataset: str, model: str) -> str | None:
     """The paper's parameter count as printed; None if it prints none."""
     if (dataset, model) in _OWN_COUNTS:
         return _OWN_COUNTS[dataset, model]
+    if dataset in IMAGES:
+        printed = model in TABLES[dataset]["rows"]
+        return TABLES["image_num_params"][dataset][model.split("_")[0]] if printed else None
     if dataset == "plane_vibration" or dataset in LATENT:
         return None
     counts = TABLES["synthetic_num_params"]
@@ -308,4 +331,5 @@ def num_params(dataset: str, model: str) -> int | None:
         return None
     if text.endswith("M"):
         return round(float(text[:-1]) * (2**20 if model in _BINARY else 1e6))
-    return round(float(text[:-1]) * 1000) if text.endswith("K") else int(text.replace(",", ""))
+    thousand = 1024 if dataset in IMAGES else 1000
+    return round(float(text[:-1]) * thousand) if text.endswith("K") else int(text.replace(",", ""))

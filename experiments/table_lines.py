@@ -186,7 +186,7 @@ def _columns(dataset: str, some: list[Row]) -> list[Column]:
             columns.append(("z-scored between times", _error("rmse_in_deviations_between_times")))
         else:
             columns.append(("between times", _error("rmse_between_times")))
-    elif problem.features > 1:
+    elif not isinstance(problem, problems.ImageProblem) and problem.features > 1:
         columns += [(f"RMSE of {name}", _error(f"rmse_{name}")) for name in problem.components]
     if _values(some, "function_evaluations"):
         columns.append(("vector field evaluations", _growth("function_evaluations")))
@@ -359,6 +359,63 @@ _LATENT_SCALES = {"mse": 1e3, "accuracy": 100.0}
 def _latent_column(cell: Cell) -> str:
     settings = cell.config().settings
     return paper_results.latent_column(cell.dataset, str(settings["task"]), float(str(settings["observed"])))
+
+
+# --- classifiers ------------------------------------------------------------------------------------------------------
+
+
+def images(table: str, found: Results) -> Block:
+    """All classifiers of a data set: accuracies as they are, with noise, under attack, and proven."""
+    columns = paper_results.TABLES[table]["columns"]
+    sizes = [column.removeprefix("fgsm_") for column in columns if column.startswith("fgsm")]
+    stronger = [f"{attack}_{size}" for attack in ("pgd_quarter", "apgd") for size in sizes]
+    head = [text for column in columns for text in (_image_label(column), "paper")]
+    lines = [["model", *head, *map(_image_label, stronger), "certified", *_SIZES]]
+    for cell in catalog.cells(table, num_seeds=1):
+        some, line = found.of(cell), [cell.model]
+        for column in columns:
+            ours = _values(some, paper_results.image_metric(column))
+            line += [spread(ours), published(paper_results.number(table, cell.model, column))]
+        line += [spread(_values(some, column)) for column in (*stronger, "certified_accuracy")]
+        lines.append([*line, *_sizes(some, table, cell.model)])
+    radius = catalog.cells(table, num_seeds=1)[0].config().settings["certified_radius"]
+    return (
+        f"{table}: test accuracy in percent, {_SEEDS}; changes of pixels in grey levels; PGD with 10 steps of 2, "
+        f"or a quarter of its size; APGD with 50 steps; certified within an L2 radius of {radius:.3g}"
+    ), lines
+
+
+def _image_label(column: str) -> str:
+    name, _, size = column.rpartition("_")
+    labels = {"gaussian": "noise", "fgsm": "FGSM", "pgd": "PGD", "pgd_quarter": "PGD, quarter", "apgd": "APGD"}
+    return f"{labels[name]} {size}" if name else column
+
+
+def resolution(found: Results) -> Block:
+    """The stabilised classifier on images with more pixels than it was trained on."""
+    factors = ("x2", "x4", "x8")
+    lines = [["data", "original", "paper", *(t for f in factors for t in (f"{f} bilinear", f"{f} Fourier", "paper"))]]
+    for cell in catalog.cells("resolution", num_seeds=1):
+        some = found.of(cell)
+        number = functools.partial(paper_results.number, "resolution", cell.dataset)
+        line = [cell.dataset, spread(_values(some, "accuracy")), published(number("original"))]
+        for factor in factors:
+            line += [spread(_values(some, f"accuracy_{factor}_{method}")) for method in ("bilinear", "fourier")]
+            line.append(published(number(factor)))
+        lines.append(line)
+    return f"fno_stabilized on finer images: test accuracy in percent, {_SEEDS}", lines
+
+
+def image_bounds(found: Results) -> Block:
+    """Accuracies of a classifier for several bounds M."""
+    metrics = ("accuracy", "pgd_5", "apgd_5", "certified_accuracy")
+    lines = [["M", "clean", "PGD 5", "APGD 5", "certified", "seeds"]]
+    for cell in catalog.cells("image_bounds", num_seeds=1):
+        some, bound = found.of(cell), cell.config().network.network_fields["stability_bound"]
+        lines.append(
+            ["none" if bound is None else f"{bound:g}", *(spread(_values(some, m)) for m in metrics), str(len(some))]
+        )
+    return f"cifar10, fno_stabilized: test accuracy in percent, {_SEEDS}", lines
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------

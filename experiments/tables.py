@@ -21,7 +21,7 @@ FORMATS = ("text", "markdown")
 NAMES = (
     *(name for table in table_lines.OVERVIEWS for name in (table, f"{table}-details")),
     "noise", "vibration", "vibration-details", "effect_of_bound", "data_efficiency", "universality",
-    *paper_results.LATENT, "timing", "trials",
+    *paper_results.LATENT, *paper_results.IMAGES, "resolution", "image_bounds", "timing", "trials",
 )  # fmt: skip
 
 _BEGIN = re.compile(r"<!-- table: (.*?) -->")
@@ -56,6 +56,8 @@ def _blocks(table: str, results_dir: Path) -> list[table_lines.Block]:
         "effect_of_bound": table_lines.effect_of_bound,
         "data_efficiency": table_lines.data_efficiency,
         "universality": table_lines.universality,
+        "resolution": table_lines.resolution,
+        "image_bounds": table_lines.image_bounds,
     }
     if table in single:
         return [single[table](found)]
@@ -63,6 +65,8 @@ def _blocks(table: str, results_dir: Path) -> list[table_lines.Block]:
         return table_lines.vibration_details(found)
     if table in paper_results.LATENT:
         return [table_lines.latent(table, found)]
+    if table in paper_results.IMAGES:
+        return [table_lines.images(table, found)]
     if table in table_lines.OVERVIEWS:
         return [table_lines.overview(table, found)]
     return table_lines.details(table.removesuffix("-details"), found)

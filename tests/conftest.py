@@ -22,8 +22,9 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["JAX_TRACEBACK_FILTERING"] = "off"
 # Tracing makes many small objects that live on: looking for garbage among them is a tenth of the time.
 gc.set_threshold(100_000, 50, 50)
-# Files of the person who runs the tests must not be read.
-os.environ.pop("CTFNO_DATA_DIR", None)
+# Files of the person who runs the tests are read by the slow tests that ask for them, and by no others.
+if "CTFNO_DATA_DIR" in os.environ:
+    os.environ["CTFNO_TEST_DATA_DIR"] = os.environ.pop("CTFNO_DATA_DIR")
 
 import jaxtyping
 import pytest
@@ -39,6 +40,14 @@ jaxtyping.install_import_hook(
     ],
     "beartype.beartype",
 )
+
+
+@pytest.fixture
+def real_data_dir() -> str:
+    """The folder that ``CTFNO_DATA_DIR`` named when the tests began."""
+    if "CTFNO_TEST_DATA_DIR" not in os.environ:
+        pytest.skip("CTFNO_DATA_DIR names no folder with the official files")
+    return os.environ["CTFNO_TEST_DATA_DIR"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,13 +17,14 @@ from ctfno_jax.config import ConfigError, ExperimentConfig
 from ctfno_jax.data import problems
 from ctfno_jax.models import registry
 from ctfno_jax.tasks.fields import FieldSettings, FieldTask
+from ctfno_jax.tasks.images import ImageSettings, ImageTask
 from ctfno_jax.tasks.latent import LatentSettings, LatentTask
 from ctfno_jax.tasks.series import SeriesSettings, SeriesTask
 from ctfno_jax.training import optimizers
 
 PRESETS = ("quick", "default", "paper")
-SETTINGS = {"fields": FieldSettings, "series": SeriesSettings, "latent": LatentSettings}
-TASKS = {"fields": FieldTask, "series": SeriesTask, "latent": LatentTask}
+SETTINGS = {"fields": FieldSettings, "series": SeriesSettings, "latent": LatentSettings, "images": ImageSettings}
+TASKS = {"fields": FieldTask, "series": SeriesTask, "latent": LatentTask, "images": ImageTask}
 SECTIONS = {
     "data": config_lib.DataConfig,
     "optimizer": config_lib.OptimizerConfig,
@@ -36,6 +37,7 @@ EXPERIMENTS = {
     "synthetic": ("square", "sawtooth", "stiff", "spiral", "sine", "reaction"),
     "vibration": ("plane_vibration",),
     "timeseries": ("mujoco", "physionet", "activity", "csv"),
+    "images": ("mnist", "cifar10"),
 }
 DATASETS = tuple(dict.fromkeys(dataset for datasets in EXPERIMENTS.values() for dataset in datasets))
 

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from ctfno_jax.data import equations, generation, problems, series, synthetic
-from ctfno_jax.data.problems import FieldProblem, LatentProblem, SeriesProblem, between_times, load_dataset
+from ctfno_jax.data.problems import (
+    FieldProblem,
+    ImageProblem,
+    LatentProblem,
+    SeriesProblem,
+    between_times,
+    load_dataset,
+)
 from ctfno_jax.data.readers import pdebench
 from ctfno_jax.data.trajectories import FieldDataset, Trajectories
 
@@ -63,13 +70,15 @@ def _u(data: FieldDataset) -> np.ndarray:
 FIELDS = ("burgers", "diffusion_sorption", "heat", "navier_stokes", "reaction")
 FAMILIES = ("sawtooth", "sine", "spiral", "square", "stiff")
 LATENT = ("activity", "csv", "mujoco", "physionet")
+IMAGES = ("cifar10", "mnist")
+KINDS = {"fields": FIELDS, "latent": LATENT, "images": IMAGES}
 
 
 def test_names_and_kinds():
-    assert problems.problem_names() == tuple(sorted((*FIELDS, *FAMILIES, *LATENT, "plane_vibration")))
+    assert problems.problem_names() == tuple(sorted((*FIELDS, *FAMILIES, *LATENT, *IMAGES, "plane_vibration")))
     for name in problems.problem_names():
         entry = problems.problem(name)
-        kind = "fields" if name in FIELDS else "latent" if name in LATENT else "series"
+        kind = next((kind for kind, names in KINDS.items() if name in names), "series")
         assert (entry.name, entry.kind) == (name, kind)
 
 
@@ -89,6 +98,8 @@ def test_an_unknown_name_lists_the_known_ones():
         (("square", "sawtooth", "sine", "stiff"), (800, 100, 100)),
         (("spiral",), (768, 96, 97)),
         (("plane_vibration", *LATENT), (0, 0, 0)),
+        (("mnist",), (55000, 5000, 10000)),
+        (("cifar10",), (45000, 5000, 10000)),
     ],
 )
 def test_sizes_of_the_splits(names, sizes):
@@ -120,6 +131,16 @@ def test_features_of_latent_problems_have_names():
         entry = problems.problem(name)
         assert isinstance(entry, LatentProblem)
         assert (entry.features, len(entry.components), entry.generated) == (features, features, generated)
+
+
+def test_images_have_a_size_channels_and_classes():
+    for name, size, channels in (("mnist", (28, 28), 1), ("cifar10", (32, 32), 3)):
+        entry = problems.problem(name)
+        assert isinstance(entry, ImageProblem)
+        assert (entry.image_size, entry.channels, entry.num_classes, entry.generated) == (size, channels, 10, False)
+        assert problems.option_names(name) == ("source",)
+        with pytest.raises(ValueError, match=f"dataset {name} has no option task; it has .*source"):
+            load_dataset(name, task="prediction")
 
 
 def test_the_rate_takes_the_constants_of_the_equation_out_of_the_options():

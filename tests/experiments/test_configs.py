@@ -13,7 +13,7 @@ from ctfno_jax.data import problems
 from ctfno_jax.data.readers import plane_vibration
 from ctfno_jax.models import interface, registry
 from ctfno_jax.models.ctfno import num_parameters
-from ctfno_jax.tasks import fields, latent, series
+from ctfno_jax.tasks import fields, images, latent, series
 from experiments import configs
 
 FIELDS = [d for d in configs.DATASETS if problems.problem(d).kind == "fields"]
@@ -59,6 +59,9 @@ def test_every_cell_passes_the_rules_and_its_network_can_be_built(dataset, model
         assert settings.times_per_step <= (settings.window or settings.train_times or len(times))
         assert settings.batch_size <= config.data.num_train
         assert settings.random_starts == 0 or problem.name != "reaction"
+    elif config.task == "images":
+        images.check_settings(network, settings)
+        assert config.network.network_fields["num_classes"] == problem.num_classes
     elif config.task == "latent":
         latent.check_settings(network, settings)
         assert config.network.network_fields["out_features"] == 0  # as many as the data have
