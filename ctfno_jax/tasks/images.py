@@ -190,7 +190,12 @@ class ImageTask:
         logits_of = functools.partial(self._apply, params)
         for name, attack in self._attacks().items():
             scores[name] = attacks.robust_accuracy(
-                logits_of, some.images, some.labels, attack, batch_size=_IMAGES_PER_CALL, key=jax.random.key(1)
+                logits_of,
+                some.images,
+                some.labels,
+                attack,
+                key=jax.random.key(1),
+                batch_size=min(_IMAGES_PER_CALL, len(some)),
             )
         if isinstance(self.model, FNOClassifier) and self.settings.certified_radius:
             bounds = classifier_lipschitz(self.model, params, test.shape)
