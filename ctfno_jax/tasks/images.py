@@ -200,9 +200,8 @@ class ImageTask:
         if isinstance(self.model, FNOClassifier) and self.settings.certified_radius:
             bounds = classifier_lipschitz(self.model, params, test.shape)
             scores["certified_lipschitz"] = float(bounds.max())
-            scores["certified_accuracy"] = attacks.certified_accuracy(
-                logits, test.labels, bounds, self.settings.certified_radius
-            )
+            radius = self.settings.certified_radius
+            scores["certified_accuracy"] = float(attacks.certified_accuracy(logits, test.labels, bounds, radius))
         for factor in _FACTORS if self.settings.resolutions else ():
             for method in images.METHODS:
                 scores[f"accuracy_x{factor}_{method}"] = self._finer(params, some, factor, method)

@@ -1,5 +1,7 @@
 """The image task: what a step sees, what is reported, and that proofs and attacks do not contradict each other."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,6 +86,7 @@ def test_what_is_learned_is_reported(trained):
         "accuracy", "evaluation_seconds", "gaussian_20", "fgsm_40", "pgd_40", "pgd_quarter_40", "apgd_40",
         "certified_lipschitz", "certified_accuracy",
     }  # fmt: skip
+    assert json.loads(json.dumps(scores)) == scores  # a row holds them
     right = task.answers(params, task.data.test) == task.data.test.labels
     assert scores["accuracy"] == right.mean()
     assert scores["certified_accuracy"] <= scores["accuracy"]
