@@ -13,7 +13,7 @@ TRAINING = {
     "times_per_step": 2, "own_times": True,
 }  # fmt: skip
 ABLATION = {
-    "width": 64, "modes": [64], "depth": 2, **TRAINING, "steps": 5000, "eval_every": 1000, "learning_rate": 6e-3,
+    "width": 64, "modes": [64], "depth": 2, **TRAINING, "steps": 5000, "eval_every": 1000,
 }  # fmt: skip
 
 DEFAULT = {
@@ -42,7 +42,7 @@ DEFAULT = {
         "network": "pod_deeponet", **ALL_SYMMETRIES, "basis": "snapshots", "num_modes": 64, "time_scale": 0.4,
         "steps": 12000, "learning_rate": 1e-3, "batch_size": 50, "times_per_step": 10, "shared_normalization": True,
     },
-    "ablation_input": {**ABLATION, "network": "ablation_input", "time_scale": 0.4},
+    "ablation_input": {**ABLATION, "network": "ablation_input", "time_scale": 0.4, "learning_rate": 6e-3},
     "ablation_lifted": {**ABLATION, "network": "ablation_lifted", "time_features": 128, "time_channels": 64,
         "time_scale": 20.0},
     "ablation_features": {**ABLATION, "network": "ablation_features", "time_features": 128, "time_channels": 64,
