@@ -5,7 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from helpers import small_latent, small_runs, small_series
+from helpers import small_images, small_latent, small_runs, small_series
 
 from ctfno_jax import metrics
 from ctfno_jax.models import registry
@@ -24,8 +24,8 @@ def one_device():
 
 
 def test_every_network_is_here():
-    # Latent networks read and answer differently; tests/tasks/test_latent.py has a training step of each.
-    assert {*SMALL, *small_latent.NETWORKS} == set(registry.model_names())
+    # Others read and answer differently; tests/tasks/test_latent.py and test_images.py have a training step of each.
+    assert {*SMALL, *small_latent.NETWORKS, *small_images.NETWORKS} == set(registry.model_names())
 
 
 # One network of each kind of data, transform and solver; the others take another minute.
