@@ -158,8 +158,16 @@ def test_a_failure_is_reported_with_its_last_line_after_all_others_have_run(smal
     assert {i: len(notes) for i, notes in _notes(tmp_path).items()} == {0: 1, 1: 2, 2: 1, 3: 1}
 
 
+@pytest.fixture
+def heard():
+    """A process that a shell started in the background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_the_jobs_which_save_and_a_second_start_goes_on(small, tmp_path, number):
+def test_a_signal_stops_the_jobs_which_save_and_a_second_start_goes_on(small, tmp_path, number, heard):
     def send():
         deadline = time.monotonic() + 30
         while not all((tmp_path / f"{i}.ready").exists() for i in (0, 1)) and time.monotonic() < deadline:
