@@ -11,14 +11,13 @@ from flax import linen as nn
 from jaxtyping import Float, Int
 
 from ctfno_jax import attacks
-from ctfno_jax.certify import classifier_lipschitz
+from ctfno_jax.certify_classifier import classifier_lipschitz
 from ctfno_jax.models import registry
 from ctfno_jax.predict import load_run
+from ctfno_jax.tasks import prediction
+from ctfno_jax.tasks.images import IMAGES_PER_CALL
 from ctfno_jax.training import checkpoint, run
 from ctfno_jax.types import Params
-
-# Images that are evaluated in one call.
-_IMAGES_PER_CALL = 500
 
 
 class Classifier:
@@ -43,13 +42,9 @@ class Classifier:
         return np.argmax(self.logits(images), axis=-1)
 
     def logits(self, images: Any) -> Float[np.ndarray, "batch classes"]:
-        """Logits of all classes, computed in pieces."""
-        images = self._checked(images)
-        found, piece = [], min(_IMAGES_PER_CALL, len(images))
-        for i in range(0, len(images), piece):
-            index = np.minimum(np.arange(i, i + piece), len(images) - 1)  # the last one fills the last call
-            found.append(np.asarray(self._apply(self.params, images[index]))[: len(images) - i])
-        return np.concatenate(found)
+        """Logits of all classes."""
+        apply = functools.partial(self._apply, self.params)
+        return prediction.in_pieces(apply, self._checked(images), IMAGES_PER_CALL)
 
     def certified_radius(self, images: Any) -> Float[np.ndarray, " batch"]:
         """L2 radius around each image within which the answer provably does not change."""

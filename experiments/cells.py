@@ -158,9 +158,9 @@ def run_from_flags(experiment: str) -> None:
     if FLAGS.workdir and len(todo) > 1:
         raise ConfigError("--workdir is the folder of one run; leave it out, or --num_seeds")
     # A record is always read from its file; a generated data set may be read from one instead.
-    data_file = problems.data_file(FLAGS.dataset, FLAGS.data_dir)
+    data_file = problems.data_file(FLAGS.dataset, FLAGS.data_dir, overrides.get("data_options", {}))
     generated = problem.kind == "fields" or problem.generated
-    if FLAGS.data_dir and data_file is None:
+    if generated and FLAGS.data_dir and data_file is None:
         print(f"note: {FLAGS.dataset} is generated; nothing is read from --data_dir")
     options = {"data_file": data_file.name if data_file and generated else "", "resume": FLAGS.resume}
     if FLAGS.results_dir:

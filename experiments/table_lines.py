@@ -20,8 +20,8 @@ from experiments.rows import Row
 OVERVIEWS = ("pde", "ablation", "synthetic", "de_on_fields")
 
 _METRICS = {"rmse": "RMSE", "nrmse": "relative L2 error", "mse": "MSE"}
-_SEEDS = "mean over seeds ± half the range"
-_MISSING = "-"
+SEEDS = "mean over seeds ± half the range"
+MISSING = "-"
 
 Lines = list[list[str]]
 # Title, and lines of which the first is the heading.
@@ -50,7 +50,7 @@ class Results:
 def spread(values: Sequence[float], scale: float = 100.0) -> str:
     """Mean and half the range, to four digits of the mean, times ``scale``."""
     if not values:
-        return _MISSING
+        return MISSING
     mean = scale * float(np.mean(values))
     digits = max(0, 3 - int(np.floor(np.log10(mean)))) if mean > 0 else 4
     half_range = f" ± {scale * (max(values) - min(values)) / 2:.{digits}f}" if len(values) > 1 else ""
@@ -59,18 +59,18 @@ def spread(values: Sequence[float], scale: float = 100.0) -> str:
 
 def median(values: Sequence[float], scale: float = 100.0) -> str:
     """Median times ``scale``, to four digits."""
-    return spread([float(np.median(values))], scale) if values else _MISSING
+    return spread([float(np.median(values))], scale) if values else MISSING
 
 
 def published(value: float | None, scale: float = 100.0) -> str:
     """A number of the paper as it is printed there."""
-    return _MISSING if value is None else f"{scale * value:.5g}"
+    return MISSING if value is None else f"{scale * value:.5g}"
 
 
 def ratio(ours: float | None, other: float | None) -> str:
     """Quotient of two numbers."""
     if ours is None or not other:
-        return _MISSING
+        return MISSING
     return f"{ours / other:.2f}" if ours >= 0.1 * other else f"{ours / other:.1g}"
 
 
@@ -86,24 +86,24 @@ def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _values(some: list[Row], metric: str) -> list[float]:
+def values_of(some: list[Row], metric: str) -> list[float]:
     return [row["metrics"][metric] for row in some if metric in row["metrics"]]
 
 
 def _error(metric: str) -> Callable[[list[Row]], str]:
-    return lambda some: spread(_values(some, metric))
+    return lambda some: spread(values_of(some, metric))
 
 
 def _growth(metric: str) -> Callable[[list[Row]], str]:
-    return lambda some: f"{np.mean(values):.3g}" if (values := _values(some, metric)) else _MISSING
+    return lambda some: f"{np.mean(values):.3g}" if (values := values_of(some, metric)) else MISSING
 
 
 def _parameters(some: list[Row]) -> str:
-    return "/".join(f"{count:,}" for count in sorted({row["num_params"] for row in some})) or _MISSING
+    return "/".join(f"{count:,}" for count in sorted({row["num_params"] for row in some})) or MISSING
 
 
 def _minutes(some: list[Row]) -> str:
-    return f"{np.mean([row['cpu_seconds'] for row in some]) / 60:.1f}" if some else _MISSING
+    return f"{np.mean([row['cpu_seconds'] for row in some]) / 60:.1f}" if some else MISSING
 
 
 # --- tables over several data sets ------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def overview(table: str, found: Results) -> Block:
             ]
         lines.append(line)
     other = [f"{d}: {_METRICS[paper_results.metric(d)]}" for d in datasets if paper_results.metric(d) != "rmse"]
-    return f"Test RMSE x 1e-2{''.join(f' ({text})' for text in other)}, {_SEEDS}", lines
+    return f"Test RMSE x 1e-2{''.join(f' ({text})' for text in other)}, {SEEDS}", lines
 
 
 def details(table: str, found: Results) -> list[Block]:
@@ -150,23 +150,23 @@ def details(table: str, found: Results) -> list[Block]:
             if (model, dataset) in cells or paper_results.number(table, model, dataset) is not None
         }
         columns = _columns(dataset, [row for some in there.values() for row in some])
-        lines = [["model", "ours", "paper", "ratio", *(name for name, _ in columns), *_SIZES]]
+        lines = [["model", "ours", "paper", "ratio", *(name for name, _ in columns), *SIZES]]
         for model, some in there.items():
             lines.append([
                 model, *_beside(some, dataset, paper_results.number(table, model, dataset)),
-                *(text(some) for _, text in columns), *_sizes(some, dataset, model),
+                *(text(some) for _, text in columns), *sizes_of(some, dataset, model),
             ])  # fmt: skip
         facts = _facts([row for some in there.values() for row in some]) + _augmentation(there)
-        blocks.append((f"{dataset}: test {_METRICS[paper_results.metric(dataset)]} x 1e-2, {_SEEDS}{facts}", lines))
+        blocks.append((f"{dataset}: test {_METRICS[paper_results.metric(dataset)]} x 1e-2, {SEEDS}{facts}", lines))
     return blocks
 
 
-_SIZES = ("parameters", "paper's", "CPU minutes", "seeds")
+SIZES = ("parameters", "paper's", "CPU minutes", "seeds")
 
 
-def _sizes(some: list[Row], dataset: str, model: str) -> list[str]:
+def sizes_of(some: list[Row], dataset: str, model: str) -> list[str]:
     paper = paper_results.printed_num_params(dataset, model)
-    return [_parameters(some), paper or _MISSING, _minutes(some), str(len(some))]
+    return [_parameters(some), paper or MISSING, _minutes(some), str(len(some))]
 
 
 def _beside(some: list[Row], dataset: str, paper: float | None) -> list[str]:
@@ -188,7 +188,7 @@ def _columns(dataset: str, some: list[Row]) -> list[Column]:
             columns.append(("between times", _error("rmse_between_times")))
     elif not isinstance(problem, problems.ImageProblem) and problem.features > 1:
         columns += [(f"RMSE of {name}", _error(f"rmse_{name}")) for name in problem.components]
-    if _values(some, "function_evaluations"):
+    if values_of(some, "function_evaluations"):
         columns.append(("vector field evaluations", _growth("function_evaluations")))
     return columns
 
@@ -213,7 +213,7 @@ def noise(found: Results) -> Block:
         some = found.of(cell)
         bound = _bound(cell.overrides.get("stability_bound"))
         lines.append([cell.dataset, bound, *(text(some) for _, text in columns), str(len(some))])
-    return f"CTFNO on noisy observations: test RMSE x 1e-2, {_SEEDS}", lines
+    return f"CTFNO on noisy observations: test RMSE x 1e-2, {SEEDS}", lines
 
 
 _SYMMETRIES = {"sign_flips": "sign flips", "reflections": "reflections", "translations": "translations"}
@@ -257,11 +257,11 @@ def vibration(found: Results) -> Block:
     published_cells, ours = dict(_vibration_cells("paper")), dict(_vibration_cells("default"))
     for label, cell in ours.items():
         there = published_cells.get(label)
-        beside = [_MISSING] * 3
+        beside = [MISSING] * 3
         if there is not None:
             beside = _beside(found.of(there), cell.dataset, _vibration_paper(there))
         lines.append([label, *beside, spread(_compared(found.of(cell), paper_results.metric(cell.dataset)))])
-    return f"plane_vibration: test MSE x 1e-2, {_SEEDS}; {_AT_LEAST}", lines
+    return f"plane_vibration: test MSE x 1e-2, {SEEDS}; {_AT_LEAST}", lines
 
 
 def vibration_details(found: Results) -> list[Block]:
@@ -272,12 +272,12 @@ def vibration_details(found: Results) -> list[Block]:
     ]  # fmt: skip
     blocks = []
     for preset, title in (("paper", f"published protocol; {_AT_LEAST}"), ("default", "default settings")):
-        lines = [["model", "ours", "paper", "ratio", *(name for name, _ in columns), *_SIZES]]
+        lines = [["model", "ours", "paper", "ratio", *(name for name, _ in columns), *SIZES]]
         for label, cell in _vibration_cells(preset):
             some = found.of(cell)
             line = [label, *_beside(some, cell.dataset, _vibration_paper(cell)), *(text(some) for _, text in columns)]
-            lines.append([*line, *_sizes(some, cell.dataset, cell.model)])
-        blocks.append((f"plane_vibration: test MSE x 1e-2, {_SEEDS}, {title}", lines))
+            lines.append([*line, *sizes_of(some, cell.dataset, cell.model)])
+        blocks.append((f"plane_vibration: test MSE x 1e-2, {SEEDS}, {title}", lines))
     return blocks
 
 
@@ -286,19 +286,19 @@ def effect_of_bound(found: Results) -> Block:
     lines = [["M", "rule", "test MSE", "paper", "training MSE", "certified growth", "measured growth", "seeds"]]
     for cell in catalog.cells("effect_of_bound", num_seeds=1):
         some = found.of(cell)
-        bound, rule = cell.overrides["stability_bound"], cell.overrides.get("stability_rule", _MISSING)
+        bound, rule = cell.overrides["stability_bound"], cell.overrides.get("stability_rule", MISSING)
         papers = (bound, rule) == (1.2, "rows")
         lines.append([
-            "none" if bound is None else f"{bound:g}", rule.replace("_", " "), median(_values(some, "mse")),
+            "none" if bound is None else f"{bound:g}", rule.replace("_", " "), median(values_of(some, "mse")),
             published(paper_results.number("vibration", cell.model, cell.dataset) if papers else None),
-            median(_values(some, "train_mse")), _median_growth(some, "certified_lipschitz"),
+            median(values_of(some, "train_mse")), _median_growth(some, "certified_lipschitz"),
             _median_growth(some, "measured_gain"), str(len(some)),
         ])  # fmt: skip
     return "plane_vibration, preset paper: effect of the bound M, MSE x 1e-2, medians over seeds", lines
 
 
 def _median_growth(some: list[Row], metric: str) -> str:
-    return f"{np.median(values):.3g}" if (values := _values(some, metric)) else _MISSING
+    return f"{np.median(values):.3g}" if (values := values_of(some, metric)) else MISSING
 
 
 def data_efficiency(found: Results) -> Block:
@@ -322,7 +322,7 @@ def universality(found: Results) -> Block:
         some = found.of(cell)
         sizes = [str(cell.overrides["width"]), str(cell.overrides["modes"][0])]
         lines.append([*sizes, _parameters(some), spread(_compared(some, "rmse")), str(len(some))])
-    return f"heat, CTFNO of preset quick: test RMSE x 1e-2, {_SEEDS}", lines
+    return f"heat, CTFNO of preset quick: test RMSE x 1e-2, {SEEDS}", lines
 
 
 def _bound(bound: float | None) -> str:
@@ -350,7 +350,7 @@ def latent(table: str, found: Results) -> Block:
             ]
         lines.append(line)
     unit = "accuracy in percent" if paper_results.metric(table) == "accuracy" else "test MSE x 1e-3"
-    return f"{table}: {unit}, {_SEEDS}", lines
+    return f"{table}: {unit}, {SEEDS}", lines
 
 
 _LATENT_SCALES = {"mse": 1e3, "accuracy": 100.0}
@@ -359,63 +359,6 @@ _LATENT_SCALES = {"mse": 1e3, "accuracy": 100.0}
 def _latent_column(cell: Cell) -> str:
     settings = cell.config().settings
     return paper_results.latent_column(cell.dataset, str(settings["task"]), float(str(settings["observed"])))
-
-
-# --- classifiers ------------------------------------------------------------------------------------------------------
-
-
-def images(table: str, found: Results) -> Block:
-    """All classifiers of a data set: accuracies as they are, with noise, under attack, and proven."""
-    columns = paper_results.TABLES[table]["columns"]
-    sizes = [column.removeprefix("fgsm_") for column in columns if column.startswith("fgsm")]
-    stronger = [f"{attack}_{size}" for attack in ("pgd_quarter", "apgd") for size in sizes]
-    head = [text for column in columns for text in (_image_label(column), "paper")]
-    lines = [["model", *head, *map(_image_label, stronger), "certified", *_SIZES]]
-    for cell in catalog.cells(table, num_seeds=1):
-        some, line = found.of(cell), [cell.model]
-        for column in columns:
-            ours = _values(some, paper_results.image_metric(column))
-            line += [spread(ours), published(paper_results.number(table, cell.model, column))]
-        line += [spread(_values(some, column)) for column in (*stronger, "certified_accuracy")]
-        lines.append([*line, *_sizes(some, table, cell.model)])
-    radius = catalog.cells(table, num_seeds=1)[0].config().settings["certified_radius"]
-    return (
-        f"{table}: test accuracy in percent, {_SEEDS}; changes of pixels in grey levels; PGD with 10 steps of 2, "
-        f"or a quarter of its size; APGD with 50 steps; certified within an L2 radius of {radius:.3g}"
-    ), lines
-
-
-def _image_label(column: str) -> str:
-    name, _, size = column.rpartition("_")
-    labels = {"gaussian": "noise", "fgsm": "FGSM", "pgd": "PGD", "pgd_quarter": "PGD, quarter", "apgd": "APGD"}
-    return f"{labels[name]} {size}" if name else column
-
-
-def resolution(found: Results) -> Block:
-    """The stabilised classifier on images with more pixels than it was trained on."""
-    factors = ("x2", "x4", "x8")
-    lines = [["data", "original", "paper", *(t for f in factors for t in (f"{f} bilinear", f"{f} Fourier", "paper"))]]
-    for cell in catalog.cells("resolution", num_seeds=1):
-        some = found.of(cell)
-        number = functools.partial(paper_results.number, "resolution", cell.dataset)
-        line = [cell.dataset, spread(_values(some, "accuracy")), published(number("original"))]
-        for factor in factors:
-            line += [spread(_values(some, f"accuracy_{factor}_{method}")) for method in ("bilinear", "fourier")]
-            line.append(published(number(factor)))
-        lines.append(line)
-    return f"fno_stabilized on finer images: test accuracy in percent, {_SEEDS}", lines
-
-
-def image_bounds(found: Results) -> Block:
-    """Accuracies of a classifier for several bounds M."""
-    metrics = ("accuracy", "pgd_5", "apgd_5", "certified_accuracy")
-    lines = [["M", "clean", "PGD 5", "APGD 5", "certified", "seeds"]]
-    for cell in catalog.cells("image_bounds", num_seeds=1):
-        some, bound = found.of(cell), cell.config().network.network_fields["stability_bound"]
-        lines.append(
-            ["none" if bound is None else f"{bound:g}", *(spread(_values(some, m)) for m in metrics), str(len(some))]
-        )
-    return f"cifar10, fno_stabilized: test accuracy in percent, {_SEEDS}", lines
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------
@@ -440,7 +383,7 @@ def trials(folder: Path) -> list[Block]:
         lines = [head]
         for model, some in by_model.items():
             for item in by_error(some):
-                seconds = f"{item['cpu_seconds']:.0f}" if "cpu_seconds" in item else _MISSING
+                seconds = f"{item['cpu_seconds']:.0f}" if "cpu_seconds" in item else MISSING
                 error = "diverged" if item["validation"] is None else spread([item["validation"]])
                 lines.append([model, item["settings"], str(item["seed"]), str(item["steps"]), seconds, error])
         blocks.append((dataset, lines))
@@ -454,124 +397,3 @@ def read_trials(path: Path) -> list[dict[str, Any]]:
     if not isinstance(found, list):
         raise ConfigError(f"{path} holds no trials; {remedy}")
     return found
-
-
-# --- times ------------------------------------------------------------------------------------------------------------
-
-_PARTS = ("training", "inference")
-_FORMS = {"ours": "CTFNO", "rfft": "CTFNO, fourier_method=fft", "obvious": "direct transcription"}
-
-
-def _epoch_timing(made: Mapping[str, Any], *, table: str, title: str) -> Block:
-    ours = made.get("models", {})
-    paper = {
-        model: {part: paper_results.number(table, model, part) for part in _PARTS}
-        for model in paper_results.TABLES[table]["rows"]
-    }
-    lines = [["model", *(t for p in _PARTS for t in (f"{p} s", "paper s", f"{p} / ctfno", "paper / ctfno"))]]
-    for model in dict.fromkeys([*ours, *paper]):
-        line = [model]
-        for part in _PARTS:
-            here, there = _part(ours, model, part), _part(paper, model, part)
-            line += [
-                _MISSING if here is None else f"{here:.2f}", published(there, 1.0),
-                ratio(here, _part(ours, "ctfno", part)), ratio(there, _part(paper, "ctfno", part)),
-            ]  # fmt: skip
-        lines.append(line)
-    return f"{title}; ours {_where(made)}, the paper's on an RTX 3090", lines
-
-
-def _heat_timing(made: Mapping[str, Any]) -> Block:
-    size = "400 training and 100 test trajectories, 50 times, 1024 points, batches of 20"
-    return _epoch_timing(made, table="timing_heat", title=f"heat: seconds per epoch, {size}")
-
-
-def _mujoco_timing(made: Mapping[str, Any]) -> Block:
-    size = (
-        f", {made['num_train']} training and {made['num_test']} test series at 100 times, batches of 50" if made else ""
-    )
-    return _epoch_timing(made, table="timing_mujoco", title=f"mujoco: seconds per epoch{size}")
-
-
-def _dynamics_timing(made: Mapping[str, Any], *, title: str, models: Sequence[str]) -> Block:
-    ours = made.get("models", {})
-    lines = [["model", "training ms", "/ ctfno", "inference ms", "/ ctfno", "vector field evaluations"]]
-    for model in models:
-        line = [model]
-        for part in _PARTS:
-            here = _part(ours, model, part)
-            line += [_MISSING if here is None else f"{1e3 * here:.1f}", ratio(here, _part(ours, "ctfno", part))]
-        calls = _part(ours, model, "function_evaluations")
-        lines.append([*line, _MISSING if calls is None else f"{calls:.0f}"])
-    size = f" of {made['batch_size']} series" if made else ""
-    return f"{title}: one step and one forecast{size}, {_where(made)}", lines
-
-
-def _operator_timing(made: Mapping[str, Any]) -> Block:
-    lines = [["samples x times x points", "form", "forward ms", "/ CTFNO", "forward and backward ms", "/ CTFNO"]]
-    for result in made.get("sizes", []):
-        ours = result["seconds"]["ours"]
-        for form, label in _FORMS.items():
-            seconds = result["seconds"][form]
-            texts = [(f"{1e3 * seconds[p]:.1f}", ratio(seconds[p], ours[p])) for p in ("forward", "forward_backward")]
-            lines.append([" x ".join(map(str, result["size"])), label, *(text for pair in texts for text in pair)])
-    return f"CTFNO of width 64 on random fields, {_where(made)}", lines
-
-
-def _accuracy_timing(made: Mapping[str, Any]) -> Block:
-    lines = [["validation RMSE", "seconds", "CPU s", "step", "seconds when started again", "CPU s"]]
-    for found in made.get("targets", []):
-        cold, warm = found["cold"], found["warm"]
-        times = [f"{start[name]:.0f}" for start in (cold, warm) for name in ("seconds", "cpu_seconds")]
-        lines.append([f"{found['target']:g}", *times[:2], str(cold["step"]), *times[2:]])
-    return f"heat: from the start of the program to a validation error, {_where(made)}", lines
-
-
-def _peer_timing(made: Mapping[str, Any]) -> Block:
-    ours = made.get("models", {})
-    lines = [["model", "training ms", "/ ctfno", "parameters"]]
-    for model in ("ctfno", *catalog.PEERS):
-        here, count = _part(ours, model, "training"), _part(ours, model, "num_params")
-        texts = [_MISSING, _MISSING, _MISSING]
-        if here is not None:
-            texts = [f"{1e3 * here:.0f}", ratio(here, _part(ours, "ctfno", "training")), f"{count:,}"]
-        lines.append([model, *texts])
-    return f"heat: one training step of 20 trajectories at two times each on 256 points, {_where(made)}", lines
-
-
-# Title and lines from what experiments.timing has measured; from nothing if it was not run.
-TIMINGS: dict[str, Callable[[Mapping[str, Any]], Block]] = {
-    "heat": _heat_timing,
-    "dynamics": functools.partial(_dynamics_timing, title="spiral", models=catalog.DE_MODELS),
-    "vibration": functools.partial(
-        _dynamics_timing, title="plane vibration, published protocol", models=catalog.VIBRATION
-    ),
-    "mujoco": _mujoco_timing,
-    "peer": _peer_timing,
-    "operator": _operator_timing,
-    "time_to_accuracy": _accuracy_timing,
-}
-
-
-def timing(folder: Path) -> list[Block]:
-    """Measurements of experiments.timing in a folder."""
-    blocks = []
-    for name, block in TIMINGS.items():
-        path = folder / f"{name}.json"
-        remedy = f"remove it and run python -m experiments.timing --measure={name} --results_dir={folder.parent}"
-        made = read_json(path, remedy) if path.exists() else {}
-        try:
-            title, lines = block(made)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{path} is not what experiments.timing writes ({error!r}); {remedy}") from error
-        if len(lines) > 1:
-            blocks.append((title, lines))
-    return blocks
-
-
-def _part(numbers: Mapping[str, Any], model: str, part: str) -> float | None:
-    return numbers.get(model, {}).get(part)
-
-
-def _where(made: Mapping[str, Any]) -> str:
-    return f"on {', '.join(sorted(set(made['devices'])))}" if made else "not measured yet"

@@ -12,7 +12,7 @@ from absl import flags
 
 from ctfno_jax import files
 from ctfno_jax.config import ConfigError
-from experiments import paper_results, program, table_lines
+from experiments import image_lines, paper_results, program, table_lines, timing_lines
 
 FLAGS = flags.FLAGS
 
@@ -46,7 +46,7 @@ def _blocks(table: str, results_dir: Path) -> list[table_lines.Block]:
     if table not in NAMES:
         raise ConfigError(f"unknown table {table!r}; known are {', '.join(NAMES)}")
     if table == "timing":
-        return table_lines.timing(results_dir / "timing")
+        return timing_lines.timing(results_dir / "timing")
     if table == "trials":
         return table_lines.trials(results_dir / "trials")
     found = table_lines.Results(results_dir)
@@ -56,8 +56,8 @@ def _blocks(table: str, results_dir: Path) -> list[table_lines.Block]:
         "effect_of_bound": table_lines.effect_of_bound,
         "data_efficiency": table_lines.data_efficiency,
         "universality": table_lines.universality,
-        "resolution": table_lines.resolution,
-        "image_bounds": table_lines.image_bounds,
+        "resolution": image_lines.resolution,
+        "image_bounds": image_lines.image_bounds,
     }
     if table in single:
         return [single[table](found)]
@@ -66,7 +66,7 @@ def _blocks(table: str, results_dir: Path) -> list[table_lines.Block]:
     if table in paper_results.LATENT:
         return [table_lines.latent(table, found)]
     if table in paper_results.IMAGES:
-        return [table_lines.images(table, found)]
+        return [image_lines.images(table, found)]
     if table in table_lines.OVERVIEWS:
         return [table_lines.overview(table, found)]
     return table_lines.details(table.removesuffix("-details"), found)

@@ -45,7 +45,7 @@ from ctfno_jax.training import losses, optimizers
 from ctfno_jax.training import step as step_lib
 from ctfno_jax.training.workdir import versions
 from ctfno_jax.types import Params
-from experiments import catalog, configs, obvious, program, reproduce, table_lines, tables, time_to_accuracy
+from experiments import catalog, configs, obvious, program, reproduce, tables, time_to_accuracy, timing_lines
 from experiments.cells import Cell
 from experiments.peers import peer as peers
 
@@ -333,7 +333,7 @@ def main() -> None:
     else:
         numbers = dynamics(name, Path(FLAGS.runs), repeats, FLAGS.data_dir)
     made = record(name, numbers)
-    title, lines = table_lines.TIMINGS[name](made)
+    title, lines = timing_lines.TIMINGS[name](made)
     print(f"{title}\n{tables.layout(lines, 'text')}")
     if name == "operator":
         print(operator_notes(made))
@@ -357,7 +357,7 @@ def operator_notes(made: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_enum("measure", "operator", tuple(table_lines.TIMINGS), "what to time")
+    flags.DEFINE_enum("measure", "operator", tuple(timing_lines.TIMINGS), "what to time")
     flags.DEFINE_integer("repeats", 12, "repetitions of which the least counts", lower_bound=1)
     flags.DEFINE_boolean("quick", False, "operator: the smallest size only")
     flags.DEFINE_string("results_dir", None, "keep the numbers there, in timing/<measure>.json")

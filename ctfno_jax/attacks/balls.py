@@ -14,7 +14,7 @@ NUM_ITERATIONS = 8
 
 
 class Ball(NamedTuple):
-    """What depends on the norm, for one image.
+    """Projection, steepest step and random start in one norm, for one image.
 
     Attributes:
       steepest: the direction of unit norm along which a function with this gradient rises most; zero for zero.

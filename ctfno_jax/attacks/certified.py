@@ -1,4 +1,4 @@
-"""What a Lipschitz constant proves about a classifier: no attack within the radius can succeed."""
+"""Radius within which no attack on a classifier can succeed, from a Lipschitz constant."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int

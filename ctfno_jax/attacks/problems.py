@@ -1,4 +1,4 @@
-"""What an attack climbs, and where."""
+"""The function that an attack maximises, and the set it searches."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -12,6 +12,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -291,17 +292,18 @@ def option_names(name: str) -> tuple[str, ...]:
     return tuple(option for option in generation.keywords(entry.load) if option not in _NO_OPTIONS)
 
 
-def data_file(name: str, data_dir: str | Path | None) -> Path | None:
+def data_file(name: str, data_dir: str | Path | None, options: Mapping[str, Any] = MappingProxyType({})) -> Path | None:
     """The file that holds a data set, in ``data_dir`` or ``CTFNO_DATA_DIR``; None if the data are generated.
 
     ``data_dir`` must hold the file of a problem that can be read. ``CTFNO_DATA_DIR`` must exist, but may hold the files
-    of some problems only. A record is always read: ValueError if its file is missing.
+    of some problems only. A record is always read: ValueError if its file is missing, unless ``options`` name another
+    source.
     """
     entry = problem(name)
     if isinstance(entry, LatentProblem):
         return None if entry.find_file is None else entry.find_file(data_dir)
     if isinstance(entry, ImageProblem):
-        return entry.find_file(data_dir)
+        return None if options.get("source", "files") != "files" else entry.find_file(data_dir)
     if isinstance(entry, SeriesProblem):
         return None if entry.generated else plane_vibration.find_file(data_dir)
     if name not in pdebench.FILES:

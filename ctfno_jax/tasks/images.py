@@ -15,16 +15,17 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from ctfno_jax import attacks
-from ctfno_jax.certify import classifier_lipschitz, estimated_classifier_lipschitz
+from ctfno_jax.certify_classifier import classifier_lipschitz, estimated_classifier_lipschitz
 from ctfno_jax.config import ConfigError, ExperimentConfig, at_least, from_dict
 from ctfno_jax.data import batching, images, problems
 from ctfno_jax.data.images import ImageDataset, Images
 from ctfno_jax.models import registry
 from ctfno_jax.models.classifiers import FNOClassifier
+from ctfno_jax.tasks import prediction
 from ctfno_jax.types import Key, Params
 
 # Images that are evaluated in one call.
-_IMAGES_PER_CALL = 500
+IMAGES_PER_CALL = 500
 _LEVEL = 255.0
 # Steps of the attacks, and of PGD also the step that reproduces the paper's columns, in grey levels.
 _PGD_STEPS, _PGD_STEP, _APGD_STEPS = 10, 2.0, 50
@@ -165,12 +166,8 @@ class ImageTask:
         return np.argmax(self.predict(params, some.images), axis=-1)
 
     def predict(self, params: Params, pixels: np.ndarray) -> Float[np.ndarray, "count classes"]:
-        """Logits of images, in pieces of one size."""
-        found, piece = [], min(_IMAGES_PER_CALL, len(pixels))
-        for i in range(0, len(pixels), piece):
-            index = np.minimum(np.arange(i, i + piece), len(pixels) - 1)  # the last one fills the last call
-            found.append(np.asarray(self._apply(params, pixels[index]))[: len(pixels) - i])
-        return np.concatenate(found)
+        """Logits of images."""
+        return prediction.in_pieces(functools.partial(self._apply, params), pixels, IMAGES_PER_CALL)
 
     @functools.cached_property
     def _apply(self) -> Callable[..., Any]:
@@ -195,7 +192,7 @@ class ImageTask:
                 some.labels,
                 attack,
                 key=jax.random.key(1),
-                batch_size=min(_IMAGES_PER_CALL, len(some)),
+                batch_size=min(IMAGES_PER_CALL, len(some)),
             )
         if isinstance(self.model, FNOClassifier) and self.settings.certified_radius:
             bounds = classifier_lipschitz(self.model, params, test.shape)
@@ -220,7 +217,7 @@ class ImageTask:
 
     def _finer(self, params: Params, test: Images, factor: int, method: str) -> float:
         """Accuracy on images with more pixels; few at once, as they are large."""
-        right, piece = 0, max(1, _IMAGES_PER_CALL // factor**2)
+        right, piece = 0, max(1, IMAGES_PER_CALL // factor**2)
         for i in range(0, len(test), piece):
             some = test.select(slice(i, i + piece))
             fine = np.asarray(images.upsampled(some.images, factor, method))

@@ -118,3 +118,18 @@ def _padded(values: np.ndarray, size: int, axis: int) -> np.ndarray:
         return values
     last = np.take(values, [-1], axis)
     return np.concatenate([values, np.repeat(last, missing, axis)], axis)
+
+
+def in_pieces(apply: Callable[[np.ndarray], Any], inputs: np.ndarray, most: int) -> np.ndarray:
+    """Answers for many inputs, in calls of one size: the last input fills the last call.
+
+    Args:
+      apply: compiled function of inputs ``(count, ...)`` to answers ``(count, ...)``.
+      inputs: all of them.
+      most: inputs in one call.
+    """
+    found, piece = [], min(most, len(inputs))
+    for i in range(0, len(inputs), piece):
+        index = np.minimum(np.arange(i, i + piece), len(inputs) - 1)
+        found.append(np.asarray(apply(inputs[index]))[: len(inputs) - i])
+    return np.concatenate(found)

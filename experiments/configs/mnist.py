@@ -22,7 +22,7 @@ DEFAULT = {
         **TESTS, **TRAINING, "network": "cnn", "width": 32, "kernels": [7, 7, 3, 3, 3], "optimizer": "adamw",
         "weight_decay": 1e-4, "learning_rate": 1e-3, "steps": 3000,
     },
-    # Steps of a fixed size cost the same for every batch, and are a third of the adaptive ones.
+    # Steps of a fixed size cost the same for every batch.
     "anode": {
         **TESTS, **TRAINING, "network": "image_anode", "width": 64, "augmented": 5, "solver": "heun",
         "stepping": "constant", "step_size": 0.25, "optimizer": "adamw", "weight_decay": 1e-4, "learning_rate": 1e-3,

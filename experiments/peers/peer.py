@@ -22,7 +22,7 @@ TRAIN_GRID = 256
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How a peer is trained: what its program gets besides the data."""
+    """Settings that the program of a peer gets besides the data."""
 
     learning_rate: float
     steps: int
@@ -36,7 +36,7 @@ def coarse(some: Trajectories) -> Trajectories:
 
 
 def exported(data: FieldDataset, between: Trajectories | None) -> dict[str, np.ndarray]:
-    """What a peer sees: no solution of the test set is among it."""
+    """The arrays that a peer gets; no solution of the validation and test sets is among them."""
     problem, train, validation = data.problem, coarse(data.train), coarse(data.validation)
     arrays = {
         "train_u0": train.u0, "train_u": train.u, "times": train.times,

@@ -7,7 +7,7 @@ import pytest
 
 from ctfno_jax.config import ConfigError
 from ctfno_jax.data import problems
-from experiments import rows, table_lines, timing
+from experiments import rows, timing, timing_lines
 from experiments.cells import Cell
 from experiments.peers import __main__ as program
 from experiments.peers import peer as peers
@@ -104,6 +104,6 @@ def test_a_step_of_a_peer_stands_beside_ours(monkeypatch, tmp_path):
     made = timing.peer(sys.executable, 1)
     assert made["size"] == [20, 2, 256]
     assert made["models"]["neuraloperator_fno"] == {"training": 0.75, "num_params": 7, "versions": {"none": "0"}}
-    _, lines = table_lines.TIMINGS["peer"]({**made, "devices": ["cpu"]})
+    _, lines = timing_lines.TIMINGS["peer"]({**made, "devices": ["cpu"]})
     assert lines[1][1:3] == ["500", "1.00"]
     assert lines[2][1:] == ["750", "1.50", "7"]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ctfno_jax.config import ConfigError
-from experiments import table_lines, tables, time_to_accuracy
+from experiments import tables, time_to_accuracy, timing_lines
 from experiments.cells import Cell
 
 TINY = {
@@ -24,7 +24,7 @@ def test_settings_of_every_target_exist():
 def test_the_table_has_a_line_for_every_target():
     start = {"seconds": 41.6, "cpu_seconds": 63.2, "step": 700}
     made = {"devices": ["cpu:cpu"], "targets": [{"target": 2.6e-4, "cold": start, "warm": {**start, "seconds": 30.2}}]}
-    title, lines = table_lines.TIMINGS["time_to_accuracy"](made)
+    title, lines = timing_lines.TIMINGS["time_to_accuracy"](made)
     assert "on cpu:cpu" in title
     assert lines[1] == ["0.00026", "42", "63", "700", "30", "63"]
     assert tables.layout(lines, "text")

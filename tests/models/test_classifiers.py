@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.parameters import random_parameters
 
-from ctfno_jax.certify import classifier_lipschitz, estimated_classifier_lipschitz
+from ctfno_jax.certify_classifier import classifier_lipschitz, estimated_classifier_lipschitz
 from ctfno_jax.models import registry
 from ctfno_jax.models.classifiers import CNN, FNOClassifier, ImageANODE
 from ctfno_jax.models.ctfno import num_parameters

@@ -10,7 +10,7 @@ import pytest
 from helpers import small_images
 
 from ctfno_jax import attacks
-from ctfno_jax.certify import classifier_lipschitz, estimated_classifier_lipschitz
+from ctfno_jax.certify_classifier import classifier_lipschitz, estimated_classifier_lipschitz
 from ctfno_jax.classify import load_classifier
 from ctfno_jax.config import ConfigError, OptimizerConfig, TrainConfig
 from ctfno_jax.data.images import Images

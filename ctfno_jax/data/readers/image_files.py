@@ -5,7 +5,9 @@ import os
 from pathlib import Path
 
 SOURCES = ("files", "tfds")
-OTHER_SOURCE = "Without the files but with a network, use --data_option=source=tfds and the extra data"
+OTHER_SOURCE = (
+    "Or download them by --data_option=source=tfds, which needs the extra data and, the first time, tensorflow"
+)
 
 
 def start_folder(name: str, data_dir: str | Path | None, files: str, where: str) -> Path:
