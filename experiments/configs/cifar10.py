@@ -1,55 +1,16 @@
-"""cifar10: ``python -m experiments.images --dataset=cifar10 --data_dir=...``; budget 70 minutes of one CPU core.
+"""cifar10: ``python -m experiments.images --dataset=cifar10 --data_dir=...``; budget 70 minutes of one CPU core."""
 
-Noise and attacks are in grey levels of 255, as in the paper's columns.
-"""
+from experiments.configs import classifiers
 
-TESTS = {"noises": [15.0, 20.0], "epsilons": [2.0, 5.0], "certified_radius": 36 / 255}
-FNO = {"network": "fno_classifier", "width": 64, "modes": [6, 6], "depth": 3, "num_blocks": 16, "padding": 0.125}
-TRAINING = {"batch_size": 256, "steps_per_call": 50, "eval_every": 500, "keep_checkpoints": 1, "clip_norm": 10.0}
+CELLS = {
+    "tests": {"noises": [15.0, 20.0], "epsilons": [2.0, 5.0], "certified_radius": 36 / 255},
+    "fno": {"width": 64, "num_blocks": 16, "padding": 0.125},
+    "cnn": {"width": 64, "kernels": [7, 3, 3, 3, 3]},
+    "anode": {"width": 64, "augmented": 10},
+    "weight_decay": 1e-4,
+}
 
-DEFAULT = {
-    "fno": {**FNO, **TESTS, **TRAINING, "learning_rate": 5e-3, "steps": 5000},
-    "fno_weight_decay": {
-        **FNO, **TESTS, **TRAINING, "optimizer": "adamw", "weight_decay": 1e-4, "learning_rate": 5e-3, "steps": 5000,
-    },
-    "fno_stabilized": {
-        **FNO, **TESTS, **TRAINING, "stability_bound": 1.2, "resolutions": True, "learning_rate": 5e-3, "steps": 5000,
-    },
-    "fno_certified": {
-        **FNO, **TESTS, **TRAINING, "stability_bound": 1.2, "margin_radius": 36 / 255, "learning_rate": 5e-3,
-        "steps": 5000,
-    },
-    "cnn": {
-        **TESTS, **TRAINING, "network": "cnn", "width": 64, "kernels": [7, 3, 3, 3, 3], "optimizer": "adamw",
-        "weight_decay": 1e-4, "learning_rate": 1e-3, "steps": 3000,
-    },
-    # Steps of a fixed size cost the same for every batch.
-    "anode": {
-        **TESTS, **TRAINING, "network": "image_anode", "width": 64, "augmented": 10, "solver": "heun",
-        "stepping": "constant", "step_size": 0.25, "optimizer": "adamw", "weight_decay": 1e-4, "learning_rate": 1e-3,
-        "steps": 2000,
-    },
-}  # fmt: skip
-
+DEFAULT = classifiers.default(**CELLS)
 QUICK = {model: {"steps": 100, "eval_every": 50, "attacked_images": 200} for model in DEFAULT}
-
 # A hundred epochs of 195 batches for the Fourier classifiers, thirty for the CNN, twenty for the ANODE.
-CONSTANT = {"schedule": "constant", "batch_size": 256, "clip_norm": 10.0, "eval_every": 1000, "keep_checkpoints": 1}
-PAPER = {
-    "fno": {**FNO, **TESTS, **CONSTANT, "learning_rate": 5e-3, "steps": 19500},
-    "fno_weight_decay": {
-        **FNO, **TESTS, **CONSTANT, "optimizer": "adamw", "weight_decay": 1e-4, "learning_rate": 5e-3, "steps": 19500,
-    },
-    "fno_stabilized": {
-        **FNO, **TESTS, **CONSTANT, "stability_bound": 1.2, "resolutions": True, "learning_rate": 5e-3, "steps": 19500,
-    },
-    "cnn": {
-        **TESTS, **CONSTANT, "network": "cnn", "width": 64, "kernels": [7, 3, 3, 3, 3], "optimizer": "adamw",
-        "weight_decay": 1e-4, "learning_rate": 1e-3, "steps": 5900,
-    },
-    "anode": {
-        **TESTS, **CONSTANT, "network": "image_anode", "width": 64, "augmented": 10, "atol": 1e-3,
-        "optimizer": "adamw", "weight_decay": 1e-4, "learning_rate": 1e-3, "steps": 3900, "steps_per_call": 50,
-        "eval_every": 500,
-    },
-}  # fmt: skip
+PAPER = classifiers.paper(**CELLS, steps=(19500, 5900, 3900))
