@@ -1,4 +1,4 @@
-"""mnist: ``python -m experiments.images --dataset=mnist --data_dir=...``; budget 25 minutes of one CPU core per cell."""
+"""mnist: ``python -m experiments.images --dataset=mnist --data_dir=...``; budget 25 minutes of one core per cell."""
 
 from experiments.configs import classifiers
 
