@@ -1,7 +1,9 @@
 """References without training for partly observed series: ``python -m experiments.latent_references``.
 
 ``linear_interpolation`` of the observed points, ``last_value`` observed before each time, and ``training_mean``, the
-mean of every feature over the training set. A model that is not ahead of them has learned nothing that a user needs.
+mean of every feature over the training set. Of classes: ``majority_class``, the most frequent one of the training set,
+and ``linear_discriminant`` of the interpolated features at each time. A model that is not ahead of them has learned
+nothing that a user needs.
 """
 
 import time
@@ -18,7 +20,7 @@ from ctfno_jax.data.masked_series import MaskedDataset, Part
 from ctfno_jax.ops.interpolation import interpolate
 from ctfno_jax.tasks.latent import LatentTask, scores
 from ctfno_jax.training.workdir import versions
-from experiments import catalog, program
+from experiments import catalog, paper_results, program
 from experiments.cells import Cell
 
 FLAGS = flags.FLAGS
@@ -61,10 +63,46 @@ def _means(data: MaskedDataset) -> np.ndarray:
     return (target.values.sum((0, 1), dtype=np.float64) / np.maximum(target.mask.sum((0, 1)), 1)).astype(np.float32)
 
 
+def _majority_class(data: MaskedDataset, part: Part) -> np.ndarray:
+    return np.broadcast_to(_priors(data), (*part.target.times.shape, data.num_classes))
+
+
+def _linear_discriminant(data: MaskedDataset, part: Part) -> np.ndarray:
+    """Logarithms of class probabilities, up to a constant, for normal distributions with one covariance."""
+    labels = data.train.labels
+    assert labels is not None
+    features, known = _linear_interpolation(data, data.train)[labels >= 0].astype(np.float64), labels[labels >= 0]
+    priors = _priors(data)
+    classes = np.flatnonzero(priors)  # a class that does not occur is never the answer
+    means = np.stack([features[known == c].mean(0) for c in classes])
+    within = features - means[np.searchsorted(classes, known)]
+    # The pseudo-inverse leaves out features that never vary.
+    weights = means @ np.linalg.pinv(within.T @ within / len(within), hermitian=True)
+    values = np.full((*part.target.times.shape, data.num_classes), -np.inf)
+    at = _linear_interpolation(data, part).astype(np.float64)
+    values[..., classes] = at @ weights.T - 0.5 * np.sum(weights * means, axis=1) + np.log(priors[classes])
+    return values
+
+
+def _priors(data: MaskedDataset) -> np.ndarray:
+    """The share of each class in the training set."""
+    labels = data.train.labels
+    assert labels is not None
+    return np.bincount(labels[labels >= 0], minlength=data.num_classes) / np.sum(labels >= 0)
+
+
 MODELS: dict[str, Callable[[MaskedDataset, Part], np.ndarray]] = {
     "linear_interpolation": _linear_interpolation,
     "last_value": _last_value,
     "training_mean": _training_mean,
+    "majority_class": _majority_class,
+    "linear_discriminant": _linear_discriminant,
+}
+# Between observations a line makes sense, after the last of them it does not.
+OF_TASK = {
+    "interpolation": ("linear_interpolation", "last_value", "training_mean"),
+    "prediction": ("last_value", "training_mean"),
+    "classification": ("majority_class", "linear_discriminant"),
 }
 
 
@@ -94,18 +132,17 @@ def command(dataset: str) -> str:
 def main() -> None:
     for cell in {str(cell.overrides): cell for cell in catalog.cells(FLAGS.dataset, 1)}.values():
         data = LatentTask.load(cell.config(), data_dir=FLAGS.data_dir)
-        for model in MODELS:
-            if model == "linear_interpolation" and data.task != "interpolation":
-                continue
-            made = row(Cell(cell.experiment, cell.dataset, model, overrides=cell.overrides), data)
-            print(f"{cell.variant} {model}: test MSE {made['metrics']['mse']:.3e}", flush=True)
+        for model in OF_TASK[data.task]:
+            place = Cell(cell.experiment, cell.dataset, model, overrides=cell.overrides)
+            made = row(place, data)
+            metric = paper_results.metric(cell.dataset)
+            print(f"{cell.variant} {model}: test {metric} {made['metrics'][metric]:.3e}", flush=True)
             if FLAGS.results_dir:
-                place = Cell(cell.experiment, cell.dataset, model, overrides=cell.overrides)
                 files.write_json(place.row_path(FLAGS.results_dir), made)
 
 
 if __name__ == "__main__":
-    flags.DEFINE_enum("dataset", "mujoco", ("mujoco", "physionet"), "data set")
+    flags.DEFINE_enum("dataset", "mujoco", ("mujoco", "physionet", "activity"), "data set")
     flags.DEFINE_string("data_dir", None, "folder with raw data, for the data sets that need it")
     flags.DEFINE_string("results_dir", None, "leave the rows there")
     program.run(main, __doc__ or "")

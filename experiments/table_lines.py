@@ -339,7 +339,8 @@ def latent(table: str, found: Results) -> Block:
     by_place = {(cell.model, _latent_column(cell)): cell for cell in cells}
     first = {column: cell for cell in reversed(cells) for column in [_latent_column(cell)]}
     lines = [["model", *(text for column in columns for text in (column.replace("_", " "), "paper"))]]
-    for model in dict.fromkeys([*latent_references.MODELS, *(cell.model for cell in cells)]):
+    references = [name for cell in cells for name in latent_references.OF_TASK[str(cell.config().settings["task"])]]
+    for model in dict.fromkeys([*references, *(cell.model for cell in cells)]):
         line = [model]
         for column in columns:
             cell = by_place.get((model, column), dataclasses.replace(first[column], model=model))
