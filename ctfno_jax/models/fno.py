@@ -13,7 +13,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from ctfno_jax.models import layers
-from ctfno_jax.models.inputs import as_float, check_inputs, check_modes, float_inputs
+from ctfno_jax.models.inputs import as_float, check_inputs, check_modes, float_inputs, padded_grid
 from ctfno_jax.ops import spectral
 from ctfno_jax.ops.fourier_layer import affine, fourier_layer
 from ctfno_jax.types import Complex
@@ -116,7 +116,9 @@ class FNORNN(nn.Module):
       modes: number of retained frequencies, as a tuple of one.
       depth: number of Fourier layers.
       head_width: hidden channels of the head.
-      coordinates: append the grid coordinate in [0, 1) to the state. Off, the network commutes with translations.
+      coordinates: append the grid coordinate in [0, 1) to the state. Off, and without padding, the network commutes with
+        translations.
+      padding: zeros appended to the space axis, as a fraction of its points, for fields that are not periodic.
       residual: the network predicts the change over a step instead of the next state.
       activation_last: GELU after the last Fourier layer too.
       time_step: time between two states.
@@ -131,6 +133,7 @@ class FNORNN(nn.Module):
     depth: int = 4
     head_width: int = 128
     coordinates: bool = True
+    padding: float = 0.0
     residual: bool = False
     activation_last: bool = False
     time_step: float = 0.05
@@ -184,10 +187,12 @@ class FNORNN(nn.Module):
             x = jnp.arange(len(u), dtype=u.dtype) / len(u)
             constant.insert(1, jnp.broadcast_to(x[:, None, None], constant[-1].shape))
 
+        pad = [(0, padded_grid((len(u),), self.padding)[0] - len(u)), (0, 0), (0, 0)]
+
         def step(u: Array, _: None) -> tuple[Array, Array]:
-            a = jnp.concatenate([u, *constant], axis=-1)
+            a = jnp.pad(jnp.concatenate([u, *constant], axis=-1), pad)
             v = apply_layers(a, weights.layers, tuple(self.modes), self.fourier_method, self.activation_last)
-            new = apply_head(v, weights)
+            new = apply_head(v[: len(u)], weights)
             new = u + new if self.residual else new
             return new, new
 
@@ -218,8 +223,9 @@ class FNO2D(nn.Module):
       modes: retained frequencies in x and in t.
       depth: number of Fourier layers.
       head_width: hidden channels of the head.
-      coordinates: append the grid coordinate in [0, 1) to the input. Off, the network commutes with translations in x.
-        Time, in (0, 1], is appended always: the input has no other mark of it.
+      coordinates: append the grid coordinate in [0, 1) to the input. Off, and without padding, the network commutes with
+        translations in x. Time, in (0, 1], is appended always: the input has no other mark of it.
+      padding: zeros appended to the space axis, as a fraction of its points, for fields that are not periodic.
       time_padding: zeros appended to the time axis, which is not periodic, as a fraction of its points.
       final_time: the last instant.
       num_times: number of instants.
@@ -233,6 +239,7 @@ class FNO2D(nn.Module):
     depth: int = 3
     head_width: int = 128
     coordinates: bool = True
+    padding: float = 0.0
     time_padding: float = 0.0
     final_time: float = 2.5
     num_times: int = 50
@@ -279,12 +286,12 @@ class FNO2D(nn.Module):
             a = self._input_field(as_float(u0))
             weights = self.network(a.shape[-1] - 1)
             v = apply_layers(a, weights.layers, tuple(self.modes), self.fourier_method, self.activation_last)
-            u = apply_head(v[:, : self.num_times], weights)
+            u = apply_head(v[: u0.shape[1], : self.num_times], weights)
         # (x, t, batch, channels) -> (batch, t, x, channels)
         return jnp.moveaxis(u, (2, 1), (0, 1))
 
     def _input_field(self, u0: Array) -> Array:
-        """State, coordinates and a constant, zero-padded in time: ``(x, t, batch, in)``."""
+        """State, coordinates and a constant, zero-padded in space and time: ``(x, t, batch, in)``."""
         num_samples, num_points, _ = u0.shape
         grid = (num_points, self.num_times, num_samples)
         state = jnp.moveaxis(u0, 0, 1)[:, None]
@@ -293,7 +300,8 @@ class FNO2D(nn.Module):
         # The constant carries the lifting's bias, which so vanishes in the padding with everything else.
         parts = [state, *([x] if self.coordinates else []), t, jnp.ones((1, 1, 1, 1), u0.dtype)]
         a = jnp.concatenate([jnp.broadcast_to(part, (*grid, part.shape[-1])) for part in parts], axis=-1)
-        return jnp.pad(a, [(0, 0), (0, self._padded_times() - self.num_times), (0, 0), (0, 0)])
+        space = padded_grid((num_points,), self.padding)[0] - num_points
+        return jnp.pad(a, [(0, space), (0, self._padded_times() - self.num_times), (0, 0), (0, 0)])
 
     def answerable(self, times: Float[np.ndarray, "..."]) -> str | None:
         """None if all times are instants of the block, else a sentence that says what is wrong."""
@@ -327,6 +335,8 @@ def off_grid(times: Float[np.ndarray, "..."], step: float, first: int, last: int
 
 def _check_common(model: FNORNN | FNO2D, num_axes: int) -> None:
     check_modes(model.modes)
+    if not 0 <= model.padding <= 1:
+        raise ValueError(f"padding must be a fraction of the space axis between 0 and 1, got {model.padding}")
     if len(model.modes) != num_axes:
         axes = "x" if num_axes == 1 else "x and t"
         raise ValueError(f"modes must be {num_axes} long, for {axes}, got {tuple(model.modes)}")

@@ -252,6 +252,21 @@ def test_both_methods_of_transforming_agree(model_of):
     np.testing.assert_allclose(one, other, rtol=0, atol=ATOL)
 
 
+@pytest.mark.parametrize(("model_of", "first_time"), [(stepping, 0.1), (block, BLOCK_STEP)])
+def test_padding_of_space_continues_the_field_by_zeros(model_of, first_time):
+    """Without the other channels, which padding sets to zero too, that is a longer field."""
+    u0, times = state(3, 9, 2), np.array([first_time], np.float32)
+    padded, plain = model_of(coordinates=False, padding=1 / 3), model_of(coordinates=False)
+    variables = init(plain, u0)
+    lifting = variables["params"]["network"]["lifting"]
+    lifting["weight"] = lifting["weight"].at[2:].set(0.0)
+    lifting["bias"] = jnp.zeros_like(lifting["bias"])
+    longer = np.pad(u0, [(0, 0), (0, 3), (0, 0)])
+    expected = run(plain, variables, longer, times)[:, :, :9]
+    np.testing.assert_allclose(run(padded, variables, u0, times), expected, rtol=0, atol=ATOL)
+    assert float(np.abs(run(plain, variables, u0, times) - expected).max()) > 1e-2
+
+
 def test_padding_of_time_changes_the_prediction():
     u0, times = state(3, 9, 2), np.array([0.4], np.float32)
     variables = init(block(), u0)
@@ -280,6 +295,7 @@ def test_every_parameter_has_a_gradient(model, channels, times):
         ({"depth": 0}, "depth must be at least 1"),
         ({"num_times": 0}, "num_times must be at least 1"),
         ({"modes": (3, 3, 3)}, "modes must be"),
+        ({"padding": -0.1}, "padding must be a fraction of the space axis between 0 and 1, got -0.1"),
         ({"fourier_method": "dft"}, "fourier_method must be one of auto, fft, matmul, got 'dft'"),
     ],
 )
