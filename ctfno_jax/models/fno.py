@@ -116,8 +116,8 @@ class FNORNN(nn.Module):
       modes: number of retained frequencies, as a tuple of one.
       depth: number of Fourier layers.
       head_width: hidden channels of the head.
-      coordinates: append the grid coordinate in [0, 1) to the state. Off, and without padding, the network commutes with
-        translations.
+      coordinates: append the grid coordinate in [0, 1) to the state. Off, and without padding, the network commutes
+        with translations.
       padding: zeros appended to the space axis, as a fraction of its points, for fields that are not periodic.
       residual: the network predicts the change over a step instead of the next state.
       activation_last: GELU after the last Fourier layer too.
@@ -223,8 +223,8 @@ class FNO2D(nn.Module):
       modes: retained frequencies in x and in t.
       depth: number of Fourier layers.
       head_width: hidden channels of the head.
-      coordinates: append the grid coordinate in [0, 1) to the input. Off, and without padding, the network commutes with
-        translations in x. Time, in (0, 1], is appended always: the input has no other mark of it.
+      coordinates: append the grid coordinate in [0, 1) to the input. Off, and without padding, the network commutes
+        with translations in x. Time, in (0, 1], is appended always: the input has no other mark of it.
       padding: zeros appended to the space axis, as a fraction of its points, for fields that are not periodic.
       time_padding: zeros appended to the time axis, which is not periodic, as a fraction of its points.
       final_time: the last instant.
