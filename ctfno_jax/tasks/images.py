@@ -22,6 +22,7 @@ from ctfno_jax.data.images import ImageDataset, Images
 from ctfno_jax.models import registry
 from ctfno_jax.models.classifiers import FNOClassifier
 from ctfno_jax.tasks import prediction
+from ctfno_jax.training.in_parts import in_parts
 from ctfno_jax.types import Key, Params
 
 # Images that are evaluated in one call.
@@ -37,6 +38,7 @@ class ImageSettings:
     """Settings of one training step, and of what a trained classifier is tested with."""
 
     batch_size: int = 256  # images per step, over all devices
+    images_per_pass: int = 0  # images that a gradient is taken of at once: few fit the cache of a CPU; 0 for all
     noises: tuple[float, ...] = ()  # standard deviations of the noise on test images, in grey levels of 255
     epsilons: tuple[float, ...] = ()  # largest change of a pixel by an attack, in grey levels
     certified_radius: float = 0.0  # L2 radius within which labels are to be proven, pixels in [0, 1]
@@ -45,7 +47,9 @@ class ImageSettings:
     attacked_images: int = 0  # first so many test images that are attacked, and resampled; 0 for all
 
     def __post_init__(self) -> None:
-        at_least(self, batch_size=1, attacked_images=0)
+        at_least(self, batch_size=1, images_per_pass=0, attacked_images=0)
+        if self.images_per_pass and self.batch_size % self.images_per_pass:
+            raise ConfigError(f"images_per_pass={self.images_per_pass} must divide batch_size={self.batch_size}")
         for name in ("noises", "epsilons"):
             if any(not value > 0 for value in getattr(self, name)):
                 raise ConfigError(f"{name} must be positive grey levels, got {getattr(self, name)}")
@@ -124,12 +128,21 @@ class ImageTask:
                 f"batch_size={size} cannot be divided among {num_shards} devices; use a multiple of {num_shards}"
             )
         local = size // num_shards
+        if local % (self.settings.images_per_pass or 1):
+            raise ConfigError(
+                f"images_per_pass={self.settings.images_per_pass} must divide the {local} images of each of "
+                f"{num_shards} devices"
+            )
         index = batching.epoch_indices(key, step, len(arrays.labels), size)
         index = jax.lax.dynamic_slice_in_dim(index, shard * local, local)
         return ImageArrays(arrays.images[index], arrays.labels[index])
 
     def loss(self, params: Params, batch: ImageArrays, key: Key) -> Any:
         del key
+        size = self.settings.images_per_pass
+        return in_parts(self._mean_loss, size)(params, batch) if size else self._mean_loss(params, batch)
+
+    def _mean_loss(self, params: Params, batch: ImageArrays) -> Any:
         logits: Any = self.model.apply(params, batch.images)
         if self.settings.margin_radius:
             assert isinstance(self.model, FNOClassifier)
@@ -167,7 +180,11 @@ class ImageTask:
 
     def predict(self, params: Params, pixels: np.ndarray) -> Float[np.ndarray, "count classes"]:
         """Logits of images."""
-        return prediction.in_pieces(functools.partial(self._apply, params), pixels, IMAGES_PER_CALL)
+        return prediction.in_pieces(functools.partial(self._apply, params), pixels, self._per_call)
+
+    @property
+    def _per_call(self) -> int:
+        return self.settings.images_per_pass or IMAGES_PER_CALL
 
     @functools.cached_property
     def _apply(self) -> Callable[..., Any]:
@@ -192,7 +209,7 @@ class ImageTask:
                 some.labels,
                 attack,
                 key=jax.random.key(1),
-                batch_size=min(IMAGES_PER_CALL, len(some)),
+                batch_size=min(self._per_call, len(some)),
             )
         if isinstance(self.model, FNOClassifier) and self.settings.certified_radius:
             bounds = classifier_lipschitz(self.model, params, test.shape)

@@ -5,7 +5,10 @@ Noise and attacks are in grey levels of 255, as in the paper's columns.
 
 from typing import Any
 
-TRAINING = {"batch_size": 256, "steps_per_call": 50, "eval_every": 500, "keep_checkpoints": 1, "clip_norm": 10.0}
+TRAINING = {
+    "batch_size": 256, "images_per_pass": 16, "steps_per_call": 50, "eval_every": 500, "keep_checkpoints": 1,
+    "clip_norm": 10.0,
+}  # fmt: skip
 FNO = {"network": "fno_classifier", "modes": [6, 6], "depth": 3}
 ADAMW = {"optimizer": "adamw", "weight_decay": 1e-4, "learning_rate": 1e-3}
 CONSTANT = {"schedule": "constant", "batch_size": 256, "clip_norm": 10.0, "eval_every": 1000, "keep_checkpoints": 1}

@@ -9,32 +9,31 @@ CTFNO = {"network": "ctfno", "width": 64, "modes": [64], "depth": 2, "heads": 4,
 
 DEFAULT = {
     "ctfno": {
-        **CTFNO, "coordinates": True, "padding": 0.125, "steps": 2300, "learning_rate": 1e-3, "train_grid": 256,
-        "times_per_step": 5,
+        **CTFNO, "coordinates": True, "padding": 0.125, "steps": 3200, "eval_every": 800, "learning_rate": 3e-3,
+        "train_grid": 256, "times_per_step": 2, "own_times": True,
     },
     "ctfno_semigroup": {
         **CTFNO, "network": "ctfno_semigroup", "coordinates": True, "padding": 0.125, "rise_time": 10.0,
-        "step_size": 100.0,
-        "num_steps": 5, "steps": 1400, "learning_rate": 1e-3, "train_grid": 256, "shared_normalization": True,
-        "window": 20,
-        "times_per_step": 2, "random_starts": 0.9,
+        "step_size": 100.0, "num_steps": 5, "steps": 1200, "eval_every": 600, "learning_rate": 3e-3, "train_grid": 256,
+        "shared_normalization": True, "window": 20, "times_per_step": 2, "random_starts": 0.9,
     },
     "ctfno_odd": {
         **CTFNO, "coordinates": False, "transform": "odd_extension", "train_grid": 128, "steps": 4000,
         "learning_rate": 3e-3, "times_per_step": 5,
     },
     "fno_rnn": {
-        "network": "fno_rnn", "coordinates": True, "residual": True, "num_times": 50, "time_step": 10.0, "steps": 1000,
-        "learning_rate": 1e-3, "train_grid": 256, "times_per_step": 0, "window": 4, "random_starts": 1.0,
-        "shared_normalization": True,
+        "network": "fno_rnn", "coordinates": True, "padding": 0.125, "residual": True, "num_times": 50,
+        "time_step": 10.0, "steps": 700, "eval_every": 700, "learning_rate": 3e-3, "train_grid": 256,
+        "times_per_step": 0, "window": 4, "random_starts": 1.0, "shared_normalization": True,
     },
     "fno_2d": {
-        "network": "fno_2d", "coordinates": True, "time_padding": 0.12, "num_times": 50, "final_time": 500.0,
-        "steps": 900, "learning_rate": 1e-3, "train_grid": 256, "batch_size": 8, "times_per_step": 0, "train_times": 50,
+        "network": "fno_2d", "modes": [32, 16], "coordinates": True, "padding": 0.125, "time_padding": 0.12,
+        "num_times": 50, "final_time": 500.0, "steps": 900, "eval_every": 300, "learning_rate": 6e-3,
+        "train_grid": 128, "batch_size": 8, "times_per_step": 0, "train_times": 50,
     },
     "deeponet": {
-        "network": "deeponet", "periodic": False, "time_scale": 0.002, "steps": 2500, "learning_rate": 1e-3,
-        "batch_size": 50, "times_per_step": 2,
+        "network": "deeponet", "periodic": False, "num_sensors": 256, "time_scale": 0.002, "steps": 4400,
+        "eval_every": 1100, "learning_rate": 1e-3, "train_grid": 256, "batch_size": 50, "times_per_step": 2,
     },
     "pod_deeponet": {
         "network": "pod_deeponet", "basis": "space_time", "num_modes": 7, "num_times": 50, "final_time": 500.0,

@@ -65,6 +65,14 @@ def test_the_loss_is_the_mean_cross_entropy():
     assert float(task.loss(params, batch, jax.random.key(6))) == pytest.approx(expected, rel=1e-5)
 
 
+def test_the_gradient_of_a_few_images_at_a_time_is_that_of_the_batch():
+    whole, divided = small_images.task(), small_images.task(images_per_pass=2)
+    params = whole.init(jax.random.key(0))
+    batch = whole.sample(whole.arrays, jax.random.key(1), at(0), 0, 1)
+    expected, found = (jax.jit(jax.grad(task.loss))(params, batch, None) for task in (whole, divided))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)
+
+
 def test_a_margin_adds_to_all_other_classes_what_they_may_gain():
     plain, with_margin = small_images.task(), small_images.task(margin_radius=0.2)
     params = plain.init(jax.random.key(0))
@@ -155,6 +163,8 @@ def test_every_classifier_can_be_trained(name):
 
 
 def test_settings_that_contradict_each_other_are_refused():
+    with pytest.raises(ConfigError, match="images_per_pass=3 must divide batch_size=8"):
+        small_images.task(batch_size=8, images_per_pass=3)
     with pytest.raises(ConfigError, match="margin_radius needs a certificate, which CNN has not"):
         small_images.task("cnn", margin_radius=0.1)
     with pytest.raises(ConfigError, match="batch_size=50 exceeds the 40 training images"):
