@@ -339,19 +339,22 @@ def latent(table: str, found: Results) -> Block:
     by_place = {(cell.model, _latent_column(cell)): cell for cell in cells}
     first = {column: cell for cell in reversed(cells) for column in [_latent_column(cell)]}
     lines = [["model", *(text for column in columns for text in (column.replace("_", " "), "paper"))]]
+    notes: set[str] = set()
     references = [name for cell in cells for name in latent_references.OF_TASK[str(cell.config().settings["task"])]]
     for model in dict.fromkeys([*references, *(cell.model for cell in cells)]):
         line = [model]
         for column in columns:
             cell = by_place.get((model, column), dataclasses.replace(first[column], model=model))
-            metric = paper_results.metric(cell.dataset)
+            metric, some = paper_results.metric(cell.dataset), found.of(cell)
+            # A source has a note where the data are not the official ones.
+            notes |= {row["source"] for row in some if "(" in row["source"]}
             line += [
-                spread(_compared(found.of(cell), metric), _LATENT_SCALES[metric]),
+                spread(_compared(some, metric), _LATENT_SCALES[metric]),
                 published(paper_results.number(table, model, column), _LATENT_SCALES[metric]),
             ]
         lines.append(line)
     unit = "accuracy in percent" if paper_results.metric(table) == "accuracy" else "test MSE x 1e-3"
-    return f"{table}: {unit}, {SEEDS}", lines
+    return "; ".join([f"{table}: {unit}, {SEEDS}", *(f"data: {note}" for note in sorted(notes))]), lines
 
 
 _LATENT_SCALES = {"mse": 1e3, "accuracy": 100.0}
