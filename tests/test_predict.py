@@ -112,7 +112,7 @@ def states_of(predictor) -> np.ndarray:
     return (low + (high - low) * np.random.default_rng(3).uniform(size=shape)).astype(np.float32)
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", [k if k == "fields" else pytest.param(k, marks=pytest.mark.slow) for k in TASKS])
 def test_every_run_is_a_function_that_jax_transforms(predictors, kind):
     predictor = predictors(kind)
     u0 = states_of(predictor)

@@ -23,9 +23,10 @@ from ctfno_jax.training import losses
 from ctfno_jax.transforms import normalization
 from ctfno_jax.transforms.odd_extension import OddExtension
 from ctfno_jax.transforms.protocol import Chain, Transform
+from ctfno_jax.transforms.resampling import Resampling
 from ctfno_jax.types import Key, Params
 
-TRANSFORMS = ("none", "odd_extension")
+TRANSFORMS = ("none", "resampling", "odd_extension")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,8 @@ class FieldSettings:
     sign_flips: bool = False  # u -> -u with probability 1/2
     reflections: bool = False  # x -> -x with probability 1/2
     translations: bool = False  # random shifts of periodic fields
-    transform: str = "none"  # none, odd_extension (fields between walls with known values)
+    # none; between walls: resampling (network on train_grid points), odd_extension (known values at the walls)
+    transform: str = "none"
     shared_normalization: bool = False  # one set of statistics for initial states and solutions
 
     def __post_init__(self) -> None:
@@ -323,15 +325,16 @@ def check_settings(problem: problems.FieldProblem, model: nn.Module, settings: F
     for name, there in symmetries.items():
         if getattr(settings, name) and not there:
             raise ConfigError(f"{problem.name} does not have the symmetry of {name}; remove it")
-    if settings.transform == "odd_extension":
-        if problem.walls is None:
-            raise ConfigError(f"{problem.name} has no walls with known values for transform=odd_extension; remove it")
+    if settings.transform != "none":
+        name = f"transform={settings.transform}"
+        if settings.transform == "odd_extension" and problem.walls is None:
+            raise ConfigError(f"{problem.name} has no walls with known values for {name}; remove it")
+        if problem.periodic:
+            raise ConfigError(f"{problem.name} is periodic, {name} is for domains with walls; remove it")
         if settings.train_grid < 8:
-            raise ConfigError(
-                f"transform=odd_extension has train_grid points: set it to 8 or more, got {settings.train_grid}"
-            )
+            raise ConfigError(f"{name} has train_grid points: set it to 8 or more, got {settings.train_grid}")
         if settings.sign_flips or settings.reflections or settings.translations:
-            raise ConfigError("transform=odd_extension fixes the walls: no sign_flips, reflections or translations")
+            raise ConfigError(f"{name} fixes the walls: no sign_flips, reflections or translations")
     if settings.train_times:
         interface.resampled(model, settings.train_times)
     if settings.train_times and settings.window:
@@ -369,11 +372,13 @@ def _fit_transform(data: FieldDataset, settings: FieldSettings) -> Transform:
     )
     if settings.transform == "none":
         return fit(train.u0, train.u)
-    assert problem.walls is not None
-    walls = problem.walls
-    extension = OddExtension(walls.left, walls.right, walls.right_slip, num_points=settings.train_grid)
-    u0, u = (np.asarray(a) for a in (extension.encode(train.u0), extension.encode_solution(train.u)))
-    return Chain((extension, fit(u0, u)))
+    own: Transform = Resampling(settings.train_grid)
+    if settings.transform == "odd_extension":
+        walls = problem.walls
+        assert walls is not None
+        own = OddExtension(walls.left, walls.right, walls.right_slip, num_points=settings.train_grid)
+    u0, u = (np.asarray(a) for a in (own.encode(train.u0), own.encode_solution(train.u)))
+    return Chain((own, fit(u0, u)))
 
 
 def _coarse(trajectories: Trajectories, settings: FieldSettings) -> Trajectories:
@@ -382,7 +387,7 @@ def _coarse(trajectories: Trajectories, settings: FieldSettings) -> Trajectories
 
 def _for_training(train: Trajectories, settings: FieldSettings) -> Trajectories:
     """The training set on the grid and at the times of the training."""
-    # An odd extension takes fields of any grid to its own.
+    # A transform takes fields of any grid to its own.
     train = _coarse(train, settings) if settings.transform == "none" else train
     return train.thin(settings.train_times) if settings.train_times else train
 

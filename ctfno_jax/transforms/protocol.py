@@ -18,6 +18,7 @@ from jaxtyping import Array, ArrayLike, Float
 from ctfno_jax.transforms.masked_normalization import MaskedNormalization
 from ctfno_jax.transforms.normalization import Normalization
 from ctfno_jax.transforms.odd_extension import OddExtension
+from ctfno_jax.transforms.resampling import Resampling
 
 
 @runtime_checkable
@@ -112,7 +113,7 @@ class Chain:
 
 KINDS: dict[str, Any] = {
     "chain": Chain, "normalization": Normalization, "odd_extension": OddExtension,
-    "masked_normalization": MaskedNormalization,
+    "resampling": Resampling, "masked_normalization": MaskedNormalization,
 }  # fmt: skip
 
 

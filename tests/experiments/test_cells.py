@@ -237,6 +237,7 @@ def test_a_trial_is_the_run_without_test_data_and_says_that_it_is_one(run, train
         rows.read(tmp_path / "run" / "result.json")
 
 
+@pytest.mark.slow
 def test_seeds_at_once_leave_a_folder_and_a_row_each(run, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("--num_seeds=2", "--seed=5", "--results_dir=rows")

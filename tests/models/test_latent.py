@@ -147,7 +147,10 @@ def test_another_number_of_features_is_refused():
 # --- latent states and their certificate ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["latent_ctfno", "latent_ode_rnn", "latent_flow", "rnn_vae"])
+@pytest.mark.parametrize(
+    "name",
+    ["latent_ctfno", *(pytest.param(n, marks=pytest.mark.slow) for n in ("latent_ode_rnn", "latent_flow", "rnn_vae"))],
+)
 def test_encoding_and_evolving_are_the_two_halves_of_a_model(name):
     task = small_latent.task(name)
     params = task.init(jax.random.key(0))
@@ -158,8 +161,7 @@ def test_encoding_and_evolving_are_the_two_halves_of_a_model(name):
     np.testing.assert_allclose(found, task.model.apply(params, observed, times), atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["regular", "classes"])
-@pytest.mark.parametrize("name", ["latent_ctfno", "latent_ctfno_attention"])
+@pytest.mark.parametrize(("name", "kind"), [("latent_ctfno", "regular"), ("latent_ctfno_attention", "classes")])
 def test_no_error_in_the_latent_state_grows_by_more_than_is_certified(name, kind):
     task = small_latent.task(name, kind)
     params = jax.tree.map(lambda leaf: 2 * leaf, task.init(jax.random.key(1)))

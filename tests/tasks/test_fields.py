@@ -84,7 +84,7 @@ def test_an_adjoint_that_cannot_be_sharded_is_refused_on_several_devices():
         ({"random_starts": 1.5, "shared_normalization": True}, r"random_starts must be in \[0, 1\], got 1\.5"),
         ({"random_starts": float("nan")}, r"random_starts must be in \[0, 1\], got nan"),
         ({"loss": "l1"}, "unknown loss 'l1'; known are mse, rmse, relative_l2"),
-        ({"transform": "aligned"}, "unknown transform 'aligned'; known are none, odd_extension"),
+        ({"transform": "aligned"}, "unknown transform 'aligned'; known are none, resampling, odd_extension"),
         ({"random_starts": 0.5}, "random_starts and window use solutions as initial states; set shared_normalization"),
         ({"window": 2}, "random_starts and window use solutions as initial states; set shared_normalization"),
         ({"own_times": True, "times_per_step": 0}, "own_times draws times_per_step times for each trajectory"),
@@ -120,6 +120,7 @@ def test_settings_that_contradict_themselves_are_refused(settings, message):
             {"transform": "odd_extension"},
             "heat has no walls with known values for transform=odd_exten",
         ),
+        ("heat", "ctfno", {"transform": "resampling"}, "heat is periodic, transform=resampling is for domains with wa"),
         (
             "diffusion_sorption",
             "ctfno_odd",
@@ -275,13 +276,14 @@ def test_a_basis_is_that_of_the_solutions_and_their_reflections(reflections, tra
         assert np.abs(mean - mean[-np.arange(32)]).max() > 1e-2
 
 
-def test_an_odd_extension_is_learned_on_its_own_points():
+@pytest.mark.parametrize("transform", ["resampling", "odd_extension"])
+def test_between_walls_a_network_is_trained_on_points_of_its_own(transform):
     walls = problems.Walls(1.0, 0.0, right_slip=0.1)
     u0, times = prediction.waves(10, 24), np.asarray([0.5, 1.0], np.float32)
     every = Trajectories(u0, times, prediction.decay(u0, times))
     problem = problems.FieldProblem("walls", walls=walls, periodic=False, final_time=1.0, num_times=2)
     data = FieldDataset(problem, every.select(slice(2, None)), every.select(slice(2)), None, {})
-    settings = FieldSettings(batch_size=4, times_per_step=2, transform="odd_extension", train_grid=16)
+    settings = FieldSettings(batch_size=4, times_per_step=2, transform=transform, train_grid=16)
     task = FieldTask(data, small_runs.network("ctfno"), settings)
     assert task.arrays.u0.shape[1] == task.arrays.u.shape[2] == 16
     params = task.init(jax.random.key(0))

@@ -88,7 +88,13 @@ def test_a_batch_that_is_too_large_is_refused():
 # --- losses -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", small_latent.NETWORKS)
+# One with a latent state and one without; the others take another minute.
+_ALWAYS = ("latent_ctfno", "ode_rnn")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in _ALWAYS else pytest.param(n, marks=pytest.mark.slow) for n in small_latent.NETWORKS]
+)
 def test_every_network_has_a_finite_loss_with_gradients(name):
     task = small_latent.task(name, kind="irregular")
     params = task.init(jax.random.key(0))

@@ -1,0 +1,102 @@
+"""Fields on a grid with a fixed number of points, for domains with boundaries.
+
+A network whose Fourier layers see a jump, as zero padding makes one at a boundary, does not answer alike on two grids:
+the discrete transform of a jump depends on the grid to first order. Here the network reads the grid of its training,
+whatever the data's, and cubic interpolation takes its answers to the data grid.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+_DEGREE = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Resampling:
+    """A transform for one space axis, whose n points are at j / n.
+
+    Attributes:
+      num_points: points that the network reads, at least 4. Of a data grid with a multiple of them, every k-th is read.
+    """
+
+    num_points: int
+
+    def __post_init__(self) -> None:
+        if self.num_points <= _DEGREE:
+            raise ValueError(f"num_points must be at least {_DEGREE + 1}, got {self.num_points}")
+
+    def encode(self, u0: ArrayLike) -> Float[Array, "batch points channels"]:
+        return _resampled(_checked(u0, "u0", ("batch", "x", "channels")), self.num_points)
+
+    def encode_times(self, times: ArrayLike) -> Array:
+        return jnp.asarray(times)
+
+    def encode_solution(self, u: ArrayLike) -> Float[Array, "batch time points channels"]:
+        return _resampled(_checked(u, "u", ("batch", "time", "x", "channels")), self.num_points)
+
+    def decode(self, u: ArrayLike, grid: tuple[int, ...]) -> Float[Array, "batch time x channels"]:
+        u = _checked(u, "u", ("batch", "time", "points", "channels"))
+        if u.shape[-2] != self.num_points:
+            raise ValueError(f"u must be given on {self.num_points} points, got shape {u.shape}")
+        return _resampled(u, _points(grid))
+
+    def encoded_grid(self, grid: tuple[int, ...]) -> tuple[int, ...]:
+        _points(grid)
+        return (self.num_points,)
+
+    def gain(self, grid: tuple[int, ...]) -> float:
+        """Spectral norm of the matrix of ``encode`` times that of the matrix of ``decode``."""
+        there, back = (self.num_points, _points(grid)), (_points(grid), self.num_points)
+        return float(np.prod([np.linalg.norm(_matrix(source, target), 2) for target, source in (there, back)]))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "resampling", **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Resampling":
+        return cls(**values)
+
+
+def _resampled(u: Array, target: int) -> Array:
+    source = u.shape[-2]
+    if source % target == 0:
+        return u[..., :: source // target, :]
+    with jax.default_matmul_precision("highest"):
+        return jnp.asarray(_matrix(source, target), u.dtype) @ u
+
+
+@functools.lru_cache(maxsize=16)
+def _matrix(source: int, target: int) -> Float[np.ndarray, "target source"]:
+    """Interpolation by the cubic through the four nearest points, at the right end also beyond the last of them."""
+    x = np.arange(target) * (source / target)
+    first = np.clip(np.floor(x).astype(int) - _DEGREE // 2, 0, source - _DEGREE - 1)
+    offset = x - first
+    matrix = np.zeros((target, source))
+    for i in range(_DEGREE + 1):
+        others = [j for j in range(_DEGREE + 1) if j != i]
+        matrix[np.arange(target), first + i] = np.prod([(offset - j) / (i - j) for j in others], axis=0)
+    return matrix
+
+
+def _checked(u: ArrayLike, name: str, axes: tuple[str, ...]) -> Array:
+    u = jnp.asarray(u)
+    if u.ndim != len(axes):
+        raise ValueError(f"resampling is for one space axis: {name} must have shape ({', '.join(axes)}), got {u.shape}")
+    _points(u.shape[-2:-1])
+    return u if jnp.issubdtype(u.dtype, jnp.floating) else u.astype(jnp.float32)
+
+
+def _points(grid: tuple[int, ...]) -> int:
+    """The number of points of a grid with one axis."""
+    if len(grid) != 1 or grid[0] <= _DEGREE:
+        raise ValueError(
+            f"resampling is for one space axis of {_DEGREE + 1} points or more, got the grid {tuple(grid)}"
+        )
+    return grid[0]
