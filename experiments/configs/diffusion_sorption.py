@@ -41,7 +41,7 @@ DEFAULT = {
     },
     "pod_deeponet": {
         "network": "pod_deeponet", "basis": "space_time", "num_modes": 5, "num_times": 50, "final_time": 500.0,
-        "time_scale": 0.002, "steps": 24000, "eval_every": 4000, "learning_rate": 1e-3, "batch_size": 50,
+        "time_scale": 0.002, "steps": 24000, "eval_every": 4000, "learning_rate": 3e-3, "batch_size": 50,
         "times_per_step": 10,
     },
 }  # fmt: skip
