@@ -18,7 +18,8 @@ DEFAULT = {
     "ctfno_semigroup": {
         **CTFNO, **DEEP, "network": "ctfno_semigroup", "time_width": 256, "coordinates": False, "rise_time": 0.005,
         "step_size": 0.05, "num_steps": 20, "steps": 600, "eval_every": 600, "learning_rate": 1e-3, "clip_norm": 0.01,
-        "train_grid": 256, "batch_size": 50, "times_per_step": 2, "window": 20, "random_starts": 0.9, "reflections": True, "shared_normalization": True,
+        "train_grid": 256, "batch_size": 50, "times_per_step": 2, "window": 20, "random_starts": 0.9,
+        "reflections": True, "shared_normalization": True,
     },
     "fno_rnn": {
         "network": "fno_rnn", "coordinates": False, "residual": True, "num_times": 200, "time_step": 0.005,
@@ -37,8 +38,8 @@ DEFAULT = {
     },
     "pod_deeponet": {
         "network": "pod_deeponet", "basis": "snapshots", "num_modes": 64, "time_scale": 1.0, "steps": 21000,
-        "eval_every": 7000, "learning_rate": 1e-3, "batch_size": 50, "times_per_step": 10, "reflections": True, "translations": True,
-        "shared_normalization": True,
+        "eval_every": 7000, "learning_rate": 1e-3, "batch_size": 50, "times_per_step": 10, "reflections": True,
+        "translations": True, "shared_normalization": True,
     },
     "ablation_input": {**DEEP, **TRAINING, "network": "ablation_input", "modes": [64], "time_scale": 1.0},
     "ablation_lifted": {**DEEP, **TRAINING, "network": "ablation_lifted", "modes": [64], "time_features": 128,
