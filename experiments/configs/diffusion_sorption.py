@@ -35,8 +35,8 @@ DEFAULT = {
         "transform": "resampling", "train_grid": 128, "batch_size": 8, "times_per_step": 0, "train_times": 50,
     },
     "deeponet": {
-        "network": "deeponet", "periodic": False, "num_sensors": 256, "time_scale": 0.002, "steps": 4400,
-        "eval_every": 1100, "learning_rate": 1e-3, "transform": "resampling", "train_grid": 256, "batch_size": 50,
+        "network": "deeponet", "periodic": False, "num_sensors": 128, "time_scale": 0.002, "steps": 8000,
+        "eval_every": 2000, "learning_rate": 1e-3, "transform": "resampling", "train_grid": 128, "batch_size": 50,
         "times_per_step": 2,
     },
     "pod_deeponet": {
