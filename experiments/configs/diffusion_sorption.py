@@ -54,7 +54,7 @@ QUICK = {
     "ctfno_odd": SMALL,
     "fno_rnn": {**DATA, "width": 16, "modes": [16], "head_width": 32, "steps": 200, "train_grid": 128},
     "fno_2d": {**DATA, "width": 16, "modes": [16, 8], "head_width": 32, "steps": 200, "train_grid": 128},
-    "deeponet": {**DATA, "width": 64, "depth": 2, "num_sensors": 256, "steps": 1000},
+    "deeponet": {**DATA, "width": 64, "depth": 2, "steps": 1000},
     "pod_deeponet": {**DATA, "width": 64, "depth": 2, "num_modes": 5, "num_sensors": 256, "steps": 1000},
 }
 
