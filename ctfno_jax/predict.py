@@ -109,6 +109,22 @@ class Predictor:
 
         return np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(seed), count)))
 
+    def forecast(
+        self, observations: Any, times: Any, *, count: int = 16, seed: int = 0
+    ) -> tuple[Float[np.ndarray, "batch time features"], Float[np.ndarray, "batch time features"]]:
+        """Mean and standard deviation of every value, in real units.
+
+        The variance is that of the draws plus what they left unexplained on validation data, the same for all values of
+        a feature. For the arguments see :meth:`draws`.
+        """
+        noise = [self.description["metrics"].get(f"validation_noise_{name}") for name in self.description["channels"]]
+        if None in noise:
+            raise ValueError(
+                "the run holds no errors of single features: it classifies, or was made by an older version"
+            )
+        found = self.draws(observations, times, count=count, seed=seed)
+        return found.mean(axis=0), np.hypot(found.std(axis=0), np.asarray(noise))
+
     def lipschitz(self, times: Any, *, grid: tuple[int, ...] | None = None) -> Float[np.ndarray, " time"]:
         """Certified bound, in physical units, on the growth of an L2 error in ``u0``.
 

@@ -11,13 +11,19 @@ _FEATURES = 4
 
 
 def forecasts(
-    some: Part, draws: Float[np.ndarray, "draws batch time features"], data: MaskedDataset, *, title: str
+    some: Part,
+    mean: Float[np.ndarray, "batch time features"],
+    std: Float[np.ndarray, "batch time features"],
+    data: MaskedDataset,
+    *,
+    title: str,
 ) -> Figure:
     """One column for each series, one row for each of the features that are observed most often.
 
     Args:
       some: the series.
-      draws: forecasts at the targets, in real units.
+      mean: forecasts at the targets, in real units.
+      std: their standard deviations.
       data: the data set they are from, for units and names.
       title: of the figure.
     """
@@ -32,9 +38,9 @@ def forecasts(
         valid = order[some.target.valid[column][order]]
         for row, feature in enumerate(shown):
             axis = axes[row, column]
-            values = draws[:, column, valid, feature]
-            axis.fill_between(times[valid], values.min(0), values.max(0), color="C0", alpha=0.25, lw=0)
-            axis.plot(times[valid], values.mean(0), color="C0", lw=1.2, label="forecast, spread of draws")
+            value, deviation = mean[column, valid, feature], std[column, valid, feature]
+            axis.fill_between(times[valid], value - deviation, value + deviation, color="C0", alpha=0.25, lw=0)
+            axis.plot(times[valid], value, color="C0", lw=1.2, label="forecast ± std")
             for part, style, label in (
                 (some.target, {"marker": ".", "color": "0.6", "ms": 3}, "asked for"),
                 (some.observed, {"marker": "o", "color": "C3", "ms": 4, "fillstyle": "none"}, "observed"),
@@ -46,7 +52,7 @@ def forecasts(
             if column == 0:
                 axis.set_ylabel(data.features[feature], fontsize=9)
             if row == len(shown) - 1:
-                axis.set_xlabel(f"time [{data.time_name}]")
+                axis.set_xlabel(f"time [{data.time_name}]" if data.time_name else "time")
             axis.tick_params(labelsize=8)
     axes[0, 0].legend(fontsize=7)
     figure.suptitle(title, fontsize=10)

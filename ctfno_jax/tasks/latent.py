@@ -258,18 +258,23 @@ class LatentTask:
 
     def evaluate(self, params: Params, split: str) -> dict[str, Any]:
         if split == "validation":
-            scores = self._scores(params, self.data.validation)
-            error = scores["mse"] if "mse" in scores else 1 - scores["accuracy"]
-            return {self.metric: error, **{f"validation_{name}": value for name, value in scores.items()}}
+            values = self.predict(params, self.data.validation)
+            found = scores(values, self.data.validation)
+            error = found["mse"] if "mse" in found else 1 - found["accuracy"]
+            if self.data.task != "classification":
+                found |= self._noise(values)
+            return {self.metric: error, **{f"validation_{name}": value for name, value in found.items()}}
         if self.data.test is None:
             raise ValueError("the test set was not loaded; this task evaluates on validation data only")
         start = time.perf_counter()
-        scores = self._scores(params, self.data.test)
+        found = scores(self.predict(params, self.data.test), self.data.test)
         seconds = round(time.perf_counter() - start, 3)
-        return {**scores, **self._stability(params, self.data.test), "evaluation_seconds": seconds}
+        return {**found, **self._stability(params, self.data.test), "evaluation_seconds": seconds}
 
-    def _scores(self, params: Params, part: Part) -> dict[str, float]:
-        return scores(self.predict(params, part), part)
+    def _noise(self, values: np.ndarray) -> dict[str, float]:
+        """What draws on validation data leave unexplained, as a standard deviation of each feature in its own unit."""
+        noise = unexplained(values, self.data.validation) * np.asarray(self.data.scale)
+        return {f"noise_{name}": float(value) for name, value in zip(self.data.features, noise, strict=True)}
 
     def predict(self, params: Params, part: Part) -> Float[np.ndarray, "draws batch time outputs"]:
         """Draws of the answers at the targets of a part, in the units of the network."""
@@ -306,9 +311,12 @@ class LatentTask:
         if part is None or self.data.task == "classification":
             return
         some = part.select(slice(3))
-        draws = self.predict(params, some) * np.asarray(self.data.scale) + np.asarray(self.data.offset)
+        draws = self.predict(params, some)
+        noise = unexplained(self.predict(params, self.data.validation), self.data.validation)
+        scale = np.asarray(self.data.scale)
+        mean, std = draws.mean(0) * scale + np.asarray(self.data.offset), np.hypot(draws.std(0), noise) * scale
         title = f"{self.data.name}, {self.data.task}, first {split} series"
-        yield "series", plots.forecasts(some, draws, self.data, title=title)
+        yield "series", plots.forecasts(some, mean, std, self.data, title=title)
 
 
 def scores(values: Float[np.ndarray, "draws batch time outputs"], part: Part) -> dict[str, float]:
@@ -334,6 +342,19 @@ def scores(values: Float[np.ndarray, "draws batch time outputs"], part: Part) ->
         "mse_pooled": float(np.mean([error.sum() for error in errors]) / mask.sum()),
         "mse_of_mean": float(np.mean(squared(values.mean(axis=0)).sum(axis=1) / np.maximum(count, 1))),
     }
+
+
+def unexplained(values: Float[np.ndarray, "draws batch time features"], part: Part) -> Float[np.ndarray, " features"]:
+    """Standard deviation of each feature's noise, which with the variance of the draws makes up the squared error.
+
+    The mean of ``variance of the draws + noise^2`` over the part is the mean squared error of the mean forecast, unless
+    the draws alone vary more. A feature that the part does not hold has noise of one.
+    """
+    mask = part.target.mask.astype(bool)
+    count = mask.sum(axis=(0, 1))
+    values = values.astype(np.float64)
+    left = np.where(mask, np.square(values.mean(axis=0) - part.target.values) - values.var(axis=0), 0).sum(axis=(0, 1))
+    return np.where(count > 0, np.sqrt(np.maximum(left, 0) / np.maximum(count, 1)), 1.0)
 
 
 def check_settings(model: nn.Module, settings: LatentSettings) -> None:

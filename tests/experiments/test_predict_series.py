@@ -61,7 +61,8 @@ def test_every_series_time_and_feature_has_a_value_with_its_standard_deviation(t
     assert list(lines[0]) == ["series", "time", "feature", "value", "std"]
     assert [line["time"] for line in lines[:6]] == ["2", "2", "0.5", "0.5", "3.25", "3.25"]
     assert [line["feature"] for line in lines[:2]] == ["height", "speed"]
-    assert all(float(line["std"]) > 0 for line in lines)
+    noise = predictor.description["metrics"]
+    assert all(float(line["std"]) > 0.999 * noise[f"validation_noise_{line['feature']}"] > 0 for line in lines)
     heights = [float(line["value"]) for line in lines if line["feature"] == "height"]
     assert 60 < np.mean(heights) < 140  # real units
 

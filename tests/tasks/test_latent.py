@@ -85,6 +85,28 @@ def test_a_batch_that_is_too_large_is_refused():
         _sample(small_latent.task(), num_shards=3)
 
 
+def test_variances_of_forecasts_are_their_squared_error_on_average():
+    part = small_latent.irregular(7, seed=3)
+    target, mask = part.target.values, part.target.mask
+    values = target + np.random.default_rng(0).normal(size=(5, *target.shape)) + [1.5, -2.0]
+    noise = latent.unexplained(values, part)
+    for feature in range(2):
+        there = mask[..., feature] > 0
+        variance = values.var(0)[there, feature] + noise[feature] ** 2
+        error = np.square(values.mean(0) - target)[there, feature]
+        assert noise[feature] > 0
+        assert np.mean(variance) == pytest.approx(np.mean(error), rel=1e-5)
+
+
+def test_draws_that_explain_more_than_the_error_leave_no_noise_and_an_unseen_feature_has_one():
+    part = small_latent.regular(3)
+    target = part.target.values
+    first = dataclasses.replace(part.target, mask=part.target.mask * np.asarray([1, 0], np.float32),
+        values=target * np.asarray([1, 0], np.float32))  # fmt: skip
+    wide = np.stack([target - 2, target + 2])
+    np.testing.assert_array_equal(latent.unexplained(wide, Part(part.observed, first, None)), [0, 1])
+
+
 # --- losses -------------------------------------------------------------------------------------------------------
 
 

@@ -128,7 +128,8 @@ def load(
         part(train, draw_rngs[0]), part(validation, draw_rngs[1]), part(test, draw_rngs[2]) if with_test else None,
     )  # fmt: skip
     info = {
-        "num_series": len(rows.lengths), "points_mean": rows.lengths.mean(), "points_min": rows.lengths.min(),
+        "num_series": len(rows.lengths), "num_features": len(table.features), "first_time": table.times.min(),
+        "last_time": table.times.max(), "points_mean": rows.lengths.mean(), "points_min": rows.lengths.min(),
         "points_max": rows.lengths.max(), "share_observed": rows.mask.mean(), "train": len(train),
         "validation": len(validation), "test": len(test) if with_test else 0,
     }  # fmt: skip
