@@ -70,22 +70,21 @@ def commit() -> str | None:
 
 
 def summary(row: Mapping[str, Any], labels: Sequence[tuple[str, str]]) -> str:
-    """The table that ends a run: errors beside the paper's, size and time.
+    """The table that ends a run: errors, beside the paper's if it has any, size and time.
 
     Args:
       row: the result.
       labels: labels and names of the metrics to show, where the row has them.
     """
     ours, paper = row["metrics"], row["paper"] or {}
-    lines = [f"{'on ' + row['evaluated_on'] + ' data':<30}{'ours':>12}{'paper':>12}{'ratio':>8}"]
-    shown = (*labels, ("validation RMSE", "validation_rmse"))
+    shown = [pair for pair in (*labels, ("validation RMSE", "validation_rmse")) if pair[1] in ours]
+    # The paper's numbers are test errors.
+    published = {key: paper[key] for _, key in shown if key in paper and row["evaluated_on"] == "test"}
+    head = f"{'paper':>12}{'ratio':>8}" if published else ""
+    lines = [f"{'on ' + row['evaluated_on'] + ' data':<30}{'ours':>12}{head}"]
     for label, key in shown:
-        if key not in ours:
-            continue
-        # The paper's numbers are test errors.
-        published = paper.get(key) if row["evaluated_on"] == "test" else None
-        printed, ratio = ("-", "-") if published is None else (f"{published:.3e}", f"{ours[key] / published:.2f}")
-        lines.append(f"{label:<30}{ours[key]:>12.3e}{printed:>12}{ratio:>8}")
+        beside = f"{published[key]:>12.3e}{ours[key] / published[key]:>8.2f}" if key in published else ""
+        lines.append(f"{label:<30}{ours[key]:>12.3e}{beside}")
     count = f"{paper['num_params']:>12,}" if "num_params" in paper else ""
     lines.append(f"{'parameters':<30}{row['num_params']:>12,}{count}")
     lines.append(f"{'training seconds (CPU)':<30}{row['train_seconds']:>12.0f}   ({row['cpu_seconds']:.0f})")

@@ -12,6 +12,7 @@ TRAINING = {
     "coordinates": False, "steps": 2400, "eval_every": 1200, "learning_rate": 2e-3, "train_grid": 256,
     "times_per_step": 2, "own_times": True, "reflections": True, "shared_normalization": True,
 }  # fmt: skip
+ABLATION = {**DEEP, **TRAINING, "modes": [64], "learning_rate": 4e-3}
 
 DEFAULT = {
     "ctfno": {**CTFNO, **DEEP, **TRAINING, "time_width": 256},
@@ -41,12 +42,11 @@ DEFAULT = {
         "eval_every": 7000, "learning_rate": 1e-3, "batch_size": 50, "times_per_step": 10, "reflections": True,
         "translations": True, "shared_normalization": True,
     },
-    "ablation_input": {**DEEP, **TRAINING, "network": "ablation_input", "modes": [64], "time_scale": 1.0,
-        "learning_rate": 4e-3},
-    "ablation_lifted": {**DEEP, **TRAINING, "network": "ablation_lifted", "modes": [64], "time_features": 128,
-        "time_channels": 48, "time_scale": 50.0},
-    "ablation_features": {**DEEP, **TRAINING, "network": "ablation_features", "modes": [64], "time_features": 128,
-        "time_channels": 48, "time_scale": 50.0},
+    "ablation_input": {**ABLATION, "network": "ablation_input", "time_scale": 1.0},
+    "ablation_lifted": {**ABLATION, "network": "ablation_lifted", "time_features": 128, "time_channels": 48,
+        "time_scale": 50.0},
+    "ablation_features": {**ABLATION, "network": "ablation_features", "time_features": 128, "time_channels": 48,
+        "time_scale": 50.0},
 }  # fmt: skip
 
 # Few trajectories on a coarse grid: they have to be solved for first.
