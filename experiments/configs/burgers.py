@@ -12,7 +12,7 @@ TRAINING = {
     "coordinates": False, "steps": 2400, "eval_every": 1200, "learning_rate": 2e-3, "train_grid": 256,
     "times_per_step": 2, "own_times": True, "reflections": True, "shared_normalization": True,
 }  # fmt: skip
-ABLATION = {**DEEP, **TRAINING, "modes": [64], "learning_rate": 4e-3}
+ABLATION = {**DEEP, **TRAINING, "modes": [64], "steps": 3200, "eval_every": 1600, "learning_rate": 4e-3}
 
 DEFAULT = {
     "ctfno": {**CTFNO, **DEEP, **TRAINING, "time_width": 256},
