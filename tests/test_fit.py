@@ -89,6 +89,7 @@ def test_times_of_each_sample_that_agree_are_shared_times():
     assert abs(float(shared.params["params"]["rate"][0])) > 0.05
 
 
+@pytest.mark.slow
 def test_a_composed_residual_is_exact_at_time_zero_and_certified_beyond_its_training():
     u0 = 3 + 2 * prediction.waves(8, 12)
     model = Semigroup(Residual(prediction.network(), rise_time=0.1), step_size=0.5, num_steps=2)
@@ -161,7 +162,7 @@ def numbers_over_steps(folder) -> list[dict[str, float]]:
     return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
 
 
-@pytest.mark.parametrize("way", ["stopped", "killed"])
+@pytest.mark.parametrize("way", [pytest.param("stopped", marks=pytest.mark.slow), "killed"])
 def test_an_interrupted_run_continues_bitwise(way, finished, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "write_figure", lambda path, figure: None)  # slow, and the same as above
     folder = tmp_path / "run"

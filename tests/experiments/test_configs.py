@@ -72,7 +72,10 @@ def test_every_cell_passes_the_rules_and_its_network_can_be_built(dataset, model
         assert settings.batch_size <= (config.data.num_train or 508)
 
 
-@pytest.mark.parametrize(("dataset", "model"), [(d, m) for d in FIELDS for m in configs.models(d)])
+@pytest.mark.parametrize(
+    ("dataset", "model"),
+    [pytest.param(d, m, marks=() if m == "ctfno" else pytest.mark.slow) for d in FIELDS for m in configs.models(d)],
+)
 def test_every_quick_network_answers_on_the_grid_of_its_training_and_of_its_data(dataset, model):
     config = _cell(dataset, model, "quick")
     problem, network = problems.problem(dataset), _network(config)

@@ -53,6 +53,7 @@ def seconds(monkeypatch):
     monkeypatch.setattr(timing, "best_seconds", best_seconds)
 
 
+@pytest.mark.slow
 def test_an_epoch_is_one_step_as_often_as_it_has_batches(monkeypatch, seconds):
     small = {
         "ctfno": CTFNO_FIELDS,

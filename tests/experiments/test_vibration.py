@@ -74,6 +74,7 @@ def _forecasts(predictor, part):
     return predictor(part.inputs(with_times=True), part.times)
 
 
+@pytest.mark.slow
 def test_the_squared_errors_are_those_of_the_forecasts_of_the_saved_state(result, predictor, data):
     scores = result["metrics"]
     for name, part in (("mse", data.test), ("train_mse", data.train), ("validation_mse", data.validation)):

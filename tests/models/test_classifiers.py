@@ -107,6 +107,7 @@ def test_no_pair_of_logits_changes_by_more_than_is_certified(bound):
     assert np.all(steepest[off] > 0.003 * bounds[off])
 
 
+@pytest.mark.slow
 def test_the_estimate_for_training_is_the_product_of_the_norms_of_all_stages():
     model = FNOClassifier(**SMALL, coordinates=False)
     shape = (9, 8, 2)

@@ -39,7 +39,7 @@ def _parameters(name):
     return tree.unflatten([jnp.asarray(0.4 * rng.standard_normal(leaf.shape), jnp.float32) for leaf in leaves])
 
 
-@pytest.mark.parametrize("name", DYNAMICS)
+@pytest.mark.parametrize("name", [n if "grid" in n else pytest.param(n, marks=pytest.mark.slow) for n in DYNAMICS])
 def test_own_times_that_are_equal_are_shared_times(name):
     params, move = _parameters(name), _move(name)
     shared, own = move(params, Z0, TIMES), move(params, Z0, np.tile(TIMES, (4, 1)))

@@ -176,6 +176,7 @@ def test_no_error_in_the_latent_state_grows_by_more_than_is_certified(name, kind
     assert np.all(measured > 0.05 * certified)
 
 
+@pytest.mark.slow
 def test_a_wider_decoder_multiplies_the_norms_of_its_maps():
     """With a decoder of two diagonal maps the certificate is that of the operator times both of their entries."""
     task = small_latent.task("latent_ctfno", data=None)

@@ -42,7 +42,17 @@ def _inputs(dtype):
     return np.random.default_rng(0).normal(size=(3, 8, 1)).astype(dtype), TIMES.astype(dtype)
 
 
-@pytest.mark.parametrize(("name", "fields"), (FIELD_MODELS | SERIES_MODELS).items())
+# One of each way to answer; the others take another half minute.
+_ALWAYS = ("ctfno", "fno_2d", "deeponet", "series_neural_ode")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        pytest.param(name, fields, marks=() if name in _ALWAYS else pytest.mark.slow)
+        for name, fields in (FIELD_MODELS | SERIES_MODELS).items()
+    ],
+)
 def test_every_model_computes_in_the_type_of_its_state_and_parameters(name, fields):
     """Traced only. Times of float64, which NumPy makes, do not change the type of a float32 result."""
     model = registry.build_model(name, **fields)

@@ -53,6 +53,7 @@ def test_gradients_over_several_devices_are_those_of_one(alone, parallel):
     _assert_close(trained, alone)
 
 
+@pytest.mark.slow
 def test_seeds_at_once_are_the_seeds_alone():
     """Constants that a network computes from data come through vmap too."""
     task = small_runs.task("pod_deeponet")

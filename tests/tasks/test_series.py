@@ -47,6 +47,7 @@ def alone():
 
 
 # Other numbers of devices are tried on a linear regression, by the tests of whole trainings.
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["shard_map", "pmap"])
 def test_gradients_over_several_devices_are_those_of_one(alone, parallel):
     (trained,) = _train(small_series.task("series_neural_laplace", times_per_step=3), parallel=parallel)
