@@ -122,6 +122,12 @@ def test_a_run_that_the_paper_does_not_have_stands_alone():
     assert text.splitlines()[0].split() == ["on", "test", "data", "ours"]
 
 
+def test_a_certificate_may_stand_without_a_measured_growth():
+    """As that of a classifier does."""
+    metrics = {name: value for name, value in ROW["metrics"].items() if name != "measured_gain"}
+    assert results.summary({**ROW, "metrics": metrics}, LABELS).splitlines()[-1].split() == ["certified", "growth", "7"]
+
+
 def test_validation_errors_are_not_compared_with_the_test_errors_of_the_paper():
     text = results.summary({**ROW, "evaluated_on": "validation"}, LABELS)
     assert "1.000e-03" not in text
