@@ -50,7 +50,7 @@ class Classifier:
         """L2 radius around each image within which the answer provably does not change."""
         images = self._checked(images)
         bounds = self._lipschitz(images.shape[1:])
-        return np.asarray(attacks.certified_radius(self.logits(images), bounds))
+        return np.asarray(attacks.certified_radius(jnp.asarray(self.logits(images)), jnp.asarray(bounds)))
 
     @functools.lru_cache(maxsize=8)  # noqa: B019
     def _lipschitz(self, image_shape: tuple[int, int, int]) -> np.ndarray:

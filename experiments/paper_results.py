@@ -296,7 +296,7 @@ def image_metric(column: str) -> str:
     return "accuracy" if column == "clean" else column
 
 
-def _image_result(dataset: str, model: str) -> dict[str, float] | None:
+def _image_result(dataset: str, model: str) -> dict[str, Any] | None:
     if model not in TABLES[dataset]["rows"]:
         return None
     found = {image_metric(column): number(dataset, model, column) for column in TABLES[dataset]["columns"]}

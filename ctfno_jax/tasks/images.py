@@ -110,8 +110,9 @@ class ImageTask:
         model = registry.build_model(config.network.network, **config.network.network_fields)
         check_settings(model, settings)
         del progress  # images are read, not made
+        options: dict[str, Any] = dict(config.data.data_options)
         data = problems.load_dataset(
-            config.dataset, parts=parts, data_dir=data_dir, seed=config.data.data_seed, **config.data.data_options
+            config.dataset, parts=parts, data_dir=data_dir, seed=config.data.data_seed, **options
         )
         assert isinstance(data, ImageDataset)
         return cls(data, model, settings)
@@ -205,8 +206,8 @@ class ImageTask:
         for name, attack in self._attacks().items():
             scores[name] = attacks.robust_accuracy(
                 logits_of,
-                some.images,
-                some.labels,
+                jnp.asarray(some.images),
+                jnp.asarray(some.labels),
                 attack,
                 key=jax.random.key(1),
                 batch_size=min(self._per_call, len(some)),
@@ -215,7 +216,9 @@ class ImageTask:
             bounds = classifier_lipschitz(self.model, params, test.shape)
             scores["certified_lipschitz"] = float(bounds.max())
             radius = self.settings.certified_radius
-            scores["certified_accuracy"] = float(attacks.certified_accuracy(logits, test.labels, bounds, radius))
+            labels = jnp.asarray(test.labels)
+            proven = attacks.certified_accuracy(jnp.asarray(logits), labels, jnp.asarray(bounds), radius)
+            scores["certified_accuracy"] = float(proven)
         for factor in _FACTORS if self.settings.resolutions else ():
             for method in images.METHODS:
                 scores[f"accuracy_x{factor}_{method}"] = self._finer(params, some, factor, method)
