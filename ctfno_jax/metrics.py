@@ -1,5 +1,7 @@
 """Errors of predicted fields, on arrays ``(batch, time, *space, channels)``."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float
 
@@ -44,3 +46,20 @@ def rmse_over_time(
     check_shapes(prediction, target)
     axes = (0, *range(2, target.ndim))
     return np.sqrt(np.mean(np.square(prediction.astype(np.float64) - target), axis=axes))
+
+
+def field_errors(
+    u: np.ndarray, target: np.ndarray, *, deviation: np.ndarray, channels: Sequence[str]
+) -> dict[str, float]:
+    """Errors over all samples, times, points and channels, and by channel where there are several."""
+    errors = {
+        "rmse": rmse(u, target),
+        "nrmse": nrmse(u, target),
+        "rmse_in_deviations": rmse(u / deviation, target / deviation),
+        "max_error": max_error(u, target),
+    }
+    if len(channels) > 1:
+        for i, channel in enumerate(channels):
+            errors[f"rmse_{channel}"] = rmse(u[..., i], target[..., i])
+            errors[f"rmse_in_deviations_{channel}"] = errors[f"rmse_{channel}"] / float(deviation[i])
+    return errors

@@ -18,7 +18,8 @@ from absl import flags
 from ctfno_jax import files, results
 from ctfno_jax.data.masked_series import MaskedDataset, Part
 from ctfno_jax.ops.interpolation import interpolate
-from ctfno_jax.tasks.latent import LatentTask, scores
+from ctfno_jax.tasks.latent import LatentTask
+from ctfno_jax.tasks.masked_metrics import scores
 from ctfno_jax.training.workdir import versions
 from experiments import catalog, paper_results, program
 from experiments.cells import Cell

@@ -1,6 +1,5 @@
 """Lines of every table: our numbers from the rows of finished cells, the paper's beside them."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from ctfno_jax.config import ConfigError
 from ctfno_jax.data import problems
 from ctfno_jax.tasks.series import NOISES
 from ctfno_jax.training.workdir import read_json
-from experiments import catalog, latent_references, linear_forecast, paper_results, rows
+from experiments import catalog, linear_forecast, paper_results, rows
 from experiments.cells import Cell
 from experiments.rows import Row
 
@@ -74,7 +73,7 @@ def ratio(ours: float | None, other: float | None) -> str:
     return f"{ours / other:.2f}" if ours >= 0.1 * other else f"{ours / other:.1g}"
 
 
-def _compared(some: list[Row], metric: str) -> list[float]:
+def compared(some: list[Row], metric: str) -> list[float]:
     """The errors that stand beside the paper's."""
     for row in some:
         if metric not in row["metrics"]:
@@ -131,7 +130,7 @@ def overview(table: str, found: Results) -> Block:
         for dataset in datasets:
             some = found.of(cells[model, dataset]) if (model, dataset) in cells else []
             line += [
-                spread(_compared(some, paper_results.metric(dataset))),
+                spread(compared(some, paper_results.metric(dataset))),
                 published(paper_results.number(table, model, dataset)),
             ]
         lines.append(line)
@@ -171,7 +170,7 @@ def sizes_of(some: list[Row], dataset: str, model: str) -> list[str]:
 
 def _beside(some: list[Row], dataset: str, paper: float | None) -> list[str]:
     """Our error, the paper's, and their ratio."""
-    ours = _compared(some, paper_results.metric(dataset))
+    ours = compared(some, paper_results.metric(dataset))
     return [spread(ours), published(paper), ratio(_mean(ours), paper)]
 
 
@@ -260,7 +259,7 @@ def vibration(found: Results) -> Block:
         beside = [MISSING] * 3
         if there is not None:
             beside = _beside(found.of(there), cell.dataset, _vibration_paper(there))
-        lines.append([label, *beside, spread(_compared(found.of(cell), paper_results.metric(cell.dataset)))])
+        lines.append([label, *beside, spread(compared(found.of(cell), paper_results.metric(cell.dataset)))])
     return f"plane_vibration: test MSE x 1e-2, {SEEDS}; {_AT_LEAST}", lines
 
 
@@ -310,7 +309,7 @@ def data_efficiency(found: Results) -> Block:
         line = [str(num_train)]
         for bound in catalog.EFFICIENCY_BOUNDS:
             some = found.of(by_size[num_train, bound])
-            line += [median(_compared(some, "rmse")), str(len(some))]
+            line += [median(compared(some, "rmse")), str(len(some))]
         lines.append(line)
     return "heat, CTFNO: test RMSE x 1e-2, medians over seeds", lines
 
@@ -321,48 +320,12 @@ def universality(found: Results) -> Block:
     for cell in catalog.cells("universality", num_seeds=1):
         some = found.of(cell)
         sizes = [str(cell.overrides["width"]), str(cell.overrides["modes"][0])]
-        lines.append([*sizes, _parameters(some), spread(_compared(some, "rmse")), str(len(some))])
+        lines.append([*sizes, _parameters(some), spread(compared(some, "rmse")), str(len(some))])
     return f"heat, CTFNO of preset quick: test RMSE x 1e-2, {SEEDS}", lines
 
 
 def _bound(bound: float | None) -> str:
     return "no bound" if bound is None else f"M = {bound:g}"
-
-
-# --- latent models ----------------------------------------------------------------------------------------------------
-
-
-def latent(table: str, found: Results) -> Block:
-    """All models and tasks of a data set of partly observed series; references are no models."""
-    cells = catalog.cells(table, num_seeds=1)
-    columns = list(dict.fromkeys(_latent_column(cell) for cell in cells))
-    by_place = {(cell.model, _latent_column(cell)): cell for cell in cells}
-    first = {column: cell for cell in reversed(cells) for column in [_latent_column(cell)]}
-    lines = [["model", *(text for column in columns for text in (column.replace("_", " "), "paper"))]]
-    notes: set[str] = set()
-    references = [name for cell in cells for name in latent_references.OF_TASK[str(cell.config().settings["task"])]]
-    for model in dict.fromkeys([*references, *(cell.model for cell in cells)]):
-        line = [model]
-        for column in columns:
-            cell = by_place.get((model, column), dataclasses.replace(first[column], model=model))
-            metric, some = paper_results.metric(cell.dataset), found.of(cell)
-            # A source has a note where the data are not the official ones.
-            notes |= {row["source"] for row in some if "(" in row["source"]}
-            line += [
-                spread(_compared(some, metric), _LATENT_SCALES[metric]),
-                published(paper_results.number(table, model, column), _LATENT_SCALES[metric]),
-            ]
-        lines.append(line)
-    unit = "accuracy in percent" if paper_results.metric(table) == "accuracy" else "test MSE x 1e-3"
-    return "; ".join([f"{table}: {unit}, {SEEDS}", *(f"data: {note}" for note in sorted(notes))]), lines
-
-
-_LATENT_SCALES = {"mse": 1e3, "accuracy": 100.0}
-
-
-def _latent_column(cell: Cell) -> str:
-    settings = cell.config().settings
-    return paper_results.latent_column(cell.dataset, str(settings["task"]), float(str(settings["observed"])))
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from absl import flags
 
 from ctfno_jax import files
 from ctfno_jax.config import ConfigError
-from experiments import image_lines, paper_results, program, table_lines, timing_lines
+from experiments import image_lines, latent_lines, paper_results, program, table_lines, timing_lines
 
 FLAGS = flags.FLAGS
 
@@ -64,7 +64,7 @@ def _blocks(table: str, results_dir: Path) -> list[table_lines.Block]:
     if table == "vibration-details":
         return table_lines.vibration_details(found)
     if table in paper_results.LATENT:
-        return [table_lines.latent(table, found)]
+        return [latent_lines.latent(table, found)]
     if table in paper_results.IMAGES:
         return [image_lines.images(table, found)]
     if table in table_lines.OVERVIEWS:

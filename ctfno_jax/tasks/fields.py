@@ -206,7 +206,7 @@ class FieldTask:
         u = self.predict(params, test.u0, test.times)
         seconds = time.perf_counter() - start
         return {
-            **field_errors(u, test.u, deviation=self._deviation, channels=self.data.problem.channels),
+            **metrics.field_errors(u, test.u, deviation=self._deviation, channels=self.data.problem.channels),
             **self._over_time(u, test),
             **self._pdebench(u, test),
             **self._between_times(params),
@@ -296,23 +296,6 @@ class FieldTask:
         )
         variables = jax.eval_shape(self._training_model.init, jax.random.key(0), u0, times)
         jax.eval_shape(self.model.apply, variables, full, times)
-
-
-def field_errors(
-    u: np.ndarray, target: np.ndarray, *, deviation: np.ndarray, channels: Sequence[str]
-) -> dict[str, float]:
-    """Errors over all samples, times, points and channels, and by channel where there are several."""
-    errors = {
-        "rmse": metrics.rmse(u, target),
-        "nrmse": metrics.nrmse(u, target),
-        "rmse_in_deviations": metrics.rmse(u / deviation, target / deviation),
-        "max_error": metrics.max_error(u, target),
-    }
-    if len(channels) > 1:
-        for i, channel in enumerate(channels):
-            errors[f"rmse_{channel}"] = metrics.rmse(u[..., i], target[..., i])
-            errors[f"rmse_in_deviations_{channel}"] = errors[f"rmse_{channel}"] / float(deviation[i])
-    return errors
 
 
 def check_settings(problem: problems.FieldProblem, model: nn.Module, settings: FieldSettings) -> None:

@@ -18,6 +18,7 @@ from ctfno_jax.data import batching, problems
 from ctfno_jax.data.masked_series import MaskedDataset, Observations, Part
 from ctfno_jax.models import interface, latent, registry
 from ctfno_jax.models.dynamics import GridDynamics
+from ctfno_jax.tasks import masked_metrics
 from ctfno_jax.training import latent_losses as losses
 from ctfno_jax.training.task import Buckets
 from ctfno_jax.transforms.masked_normalization import MaskedNormalization
@@ -259,7 +260,7 @@ class LatentTask:
     def evaluate(self, params: Params, split: str) -> dict[str, Any]:
         if split == "validation":
             values = self.predict(params, self.data.validation)
-            found = scores(values, self.data.validation)
+            found = masked_metrics.scores(values, self.data.validation)
             error = found["mse"] if "mse" in found else 1 - found["accuracy"]
             if self.data.task != "classification":
                 found |= self._noise(values)
@@ -267,13 +268,13 @@ class LatentTask:
         if self.data.test is None:
             raise ValueError("the test set was not loaded; this task evaluates on validation data only")
         start = time.perf_counter()
-        found = scores(self.predict(params, self.data.test), self.data.test)
+        found = masked_metrics.scores(self.predict(params, self.data.test), self.data.test)
         seconds = round(time.perf_counter() - start, 3)
         return {**found, **self._stability(params, self.data.test), "evaluation_seconds": seconds}
 
     def _noise(self, values: np.ndarray) -> dict[str, float]:
-        """What draws on validation data leave unexplained, as a standard deviation of each feature in its own unit."""
-        noise = unexplained(values, self.data.validation) * np.asarray(self.data.scale)
+        """Standard deviation of each feature's noise on validation data, in the unit of the feature."""
+        noise = masked_metrics.unexplained(values, self.data.validation) * np.asarray(self.data.scale)
         return {f"noise_{name}": float(value) for name, value in zip(self.data.features, noise, strict=True)}
 
     def predict(self, params: Params, part: Part) -> Float[np.ndarray, "draws batch time outputs"]:
@@ -312,49 +313,11 @@ class LatentTask:
             return
         some = part.select(slice(3))
         draws = self.predict(params, some)
-        noise = unexplained(self.predict(params, self.data.validation), self.data.validation)
+        noise = masked_metrics.unexplained(self.predict(params, self.data.validation), self.data.validation)
         scale = np.asarray(self.data.scale)
         mean, std = draws.mean(0) * scale + np.asarray(self.data.offset), np.hypot(draws.std(0), noise) * scale
         title = f"{self.data.name}, {self.data.task}, first {split} series"
         yield "series", plots.forecasts(some, mean, std, self.data, title=title)
-
-
-def scores(values: Float[np.ndarray, "draws batch time outputs"], part: Part) -> dict[str, float]:
-    """Errors of forecasts, or the accuracy of scores of classes.
-
-    ``mse`` is the published mean: over the observed times of each series and feature, zero for a feature without any,
-    then over features, series and draws. ``mse_pooled`` is the mean over all observed values.
-    """
-    if part.labels is not None:
-        known = part.labels >= 0
-        right = (np.argmax(values, axis=-1) == part.labels) & known
-        return {"accuracy": float(right.sum() / (len(values) * known.sum()))}
-    target, mask = part.target.values, part.target.mask.astype(bool)
-
-    def squared(some: np.ndarray) -> np.ndarray:
-        return np.where(mask, np.square(some.astype(np.float64) - target), 0)
-
-    count = mask.sum(axis=1)
-    errors = [squared(draw) for draw in values]
-    each = [np.mean(error.sum(axis=1) / np.maximum(count, 1)) for error in errors]
-    return {
-        "mse": float(np.mean(each)),
-        "mse_pooled": float(np.mean([error.sum() for error in errors]) / mask.sum()),
-        "mse_of_mean": float(np.mean(squared(values.mean(axis=0)).sum(axis=1) / np.maximum(count, 1))),
-    }
-
-
-def unexplained(values: Float[np.ndarray, "draws batch time features"], part: Part) -> Float[np.ndarray, " features"]:
-    """Standard deviation of each feature's noise, which with the variance of the draws makes up the squared error.
-
-    The mean of ``variance of the draws + noise^2`` over the part is the mean squared error of the mean forecast, unless
-    the draws alone vary more. A feature that the part does not hold has noise of one.
-    """
-    mask = part.target.mask.astype(bool)
-    count = mask.sum(axis=(0, 1))
-    values = values.astype(np.float64)
-    left = np.where(mask, np.square(values.mean(axis=0) - part.target.values) - values.var(axis=0), 0).sum(axis=(0, 1))
-    return np.where(count > 0, np.sqrt(np.maximum(left, 0) / np.maximum(count, 1)), 1.0)
 
 
 def check_settings(model: nn.Module, settings: LatentSettings) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 from ctfno_jax import metrics
 from ctfno_jax.config import ConfigError
 from ctfno_jax.data.trajectories import FieldDataset, Trajectories
-from ctfno_jax.tasks import fields
 from ctfno_jax.transforms import normalization
 from experiments import catalog, host
 
@@ -84,7 +83,7 @@ def scores(data: FieldDataset, between: Trajectories | None, answers: dict[str, 
             )
     found = {"validation_rmse": metrics.rmse(answers["validation"] / units, truth["validation"].u / units)}
     if data.test is not None:
-        found |= fields.field_errors(
+        found |= metrics.field_errors(
             answers["test"], data.test.u, deviation=deviation, channels=data.problem.channels
         )  # fmt: skip
     if between is not None:

@@ -7,7 +7,7 @@ import pytest
 from helpers import small_latent
 
 from ctfno_jax.data.masked_series import Observations, Part
-from ctfno_jax.tasks.latent import scores
+from ctfno_jax.tasks.masked_metrics import scores
 from experiments import latent_references
 
 

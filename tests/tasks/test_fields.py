@@ -238,7 +238,7 @@ def test_errors_of_channels_are_told_apart_and_count_in_their_own_deviations():
     target = rng.normal(size=(4, 3, 8, 2)) * [1.0, 100.0]
     u = target + rng.normal(size=target.shape) * [0.1, 20.0]
     deviation = np.asarray([1.0, 100.0])
-    errors = fields.field_errors(u, target, deviation=deviation, channels=("density", "pressure"))
+    errors = metrics.field_errors(u, target, deviation=deviation, channels=("density", "pressure"))
     by_channel = np.asarray([errors["rmse_density"], errors["rmse_pressure"]])
     assert errors["rmse"] == pytest.approx(np.sqrt(np.mean(by_channel**2)), rel=1e-6)
     in_deviations = np.asarray([errors["rmse_in_deviations_density"], errors["rmse_in_deviations_pressure"]])

@@ -12,7 +12,7 @@ from ctfno_jax import load_predictor, results
 from ctfno_jax.config import ConfigError, OptimizerConfig, TrainConfig
 from ctfno_jax.data.masked_series import Observations, Part
 from ctfno_jax.models import registry
-from ctfno_jax.tasks import latent
+from ctfno_jax.tasks import latent, masked_metrics
 from ctfno_jax.tasks.latent import LatentSettings
 from ctfno_jax.training import run
 from ctfno_jax.training.task import Buckets
@@ -89,7 +89,7 @@ def test_variances_of_forecasts_are_their_squared_error_on_average():
     part = small_latent.irregular(7, seed=3)
     target, mask = part.target.values, part.target.mask
     values = target + np.random.default_rng(0).normal(size=(5, *target.shape)) + [1.5, -2.0]
-    noise = latent.unexplained(values, part)
+    noise = masked_metrics.unexplained(values, part)
     for feature in range(2):
         there = mask[..., feature] > 0
         variance = values.var(0)[there, feature] + noise[feature] ** 2
@@ -104,7 +104,7 @@ def test_draws_that_explain_more_than_the_error_leave_no_noise_and_an_unseen_fea
     first = dataclasses.replace(part.target, mask=part.target.mask * np.asarray([1, 0], np.float32),
         values=target * np.asarray([1, 0], np.float32))  # fmt: skip
     wide = np.stack([target - 2, target + 2])
-    np.testing.assert_array_equal(latent.unexplained(wide, Part(part.observed, first, None)), [0, 1])
+    np.testing.assert_array_equal(masked_metrics.unexplained(wide, Part(part.observed, first, None)), [0, 1])
 
 
 # --- losses -------------------------------------------------------------------------------------------------------
@@ -186,13 +186,13 @@ def test_errors_by_hand_in_both_conventions():
     mask = np.asarray([[[1, 0], [1, 0], [1, 0]], [[1, 1], [0, 1], [0, 0]]], np.float32)
     target = Observations(np.where(mask.any(-1), times, 0.5).astype(np.float32), np.zeros_like(mask), mask)
     values = np.asarray([[[3, 9], [0, 9], [0, 9]], [[2, 1], [9, 3], [9, 9]]], np.float32)[None]
-    found = latent.scores(values, Part(target, target, None))
+    found = masked_metrics.scores(values, Part(target, target, None))
     # Squared errors: 9, 0, 0 of x in the first series; 4 of x and 1, 9 of y in the second.
     assert found["mse"] == pytest.approx(((3 + 0) / 2 + (4 + 5) / 2) / 2)
     assert found["mse_pooled"] == pytest.approx((9 + 4 + 1 + 9) / 6)
     two = np.concatenate([values, -values])
-    assert latent.scores(two, Part(target, target, None))["mse"] == pytest.approx(found["mse"])
-    assert latent.scores(two, Part(target, target, None))["mse_of_mean"] == 0
+    assert masked_metrics.scores(two, Part(target, target, None))["mse"] == pytest.approx(found["mse"])
+    assert masked_metrics.scores(two, Part(target, target, None))["mse_of_mean"] == 0
 
 
 def test_accuracy_counts_labelled_times_of_all_draws():
@@ -201,7 +201,7 @@ def test_accuracy_counts_labelled_times_of_all_draws():
     right = np.maximum(part.labels, 0)
     np.put_along_axis(logits[0], right[..., None], 1.0, axis=-1)
     np.put_along_axis(logits[1], ((right + 1) % 3)[..., None], 1.0, axis=-1)
-    assert latent.scores(logits, part) == {"accuracy": 0.5}
+    assert masked_metrics.scores(logits, part) == {"accuracy": 0.5}
 
 
 def test_the_test_set_is_needed_for_test_errors_only():
