@@ -44,7 +44,7 @@ class FieldSettings:
     sign_flips: bool = False  # u -> -u with probability 1/2
     reflections: bool = False  # x -> -x with probability 1/2
     translations: bool = False  # random shifts of periodic fields
-    # none; between walls: resampling (network on train_grid points), odd_extension (known values at the walls)
+    # none; resampling: the network reads train_grid points of any grid; odd_extension: known values at the walls
     transform: str = "none"
     shared_normalization: bool = False  # one set of statistics for initial states and solutions
 
@@ -312,12 +312,10 @@ def check_settings(problem: problems.FieldProblem, model: nn.Module, settings: F
         name = f"transform={settings.transform}"
         if settings.transform == "odd_extension" and problem.walls is None:
             raise ConfigError(f"{problem.name} has no walls with known values for {name}; remove it")
-        if problem.periodic:
-            raise ConfigError(f"{problem.name} is periodic, {name} is for domains with walls; remove it")
         if settings.train_grid < 8:
             raise ConfigError(f"{name} has train_grid points: set it to 8 or more, got {settings.train_grid}")
-        if settings.sign_flips or settings.reflections or settings.translations:
-            raise ConfigError(f"{name} fixes the walls: no sign_flips, reflections or translations")
+        if not problem.periodic and (settings.sign_flips or settings.reflections):
+            raise ConfigError(f"{name} fixes the walls: no sign_flips, no reflections")
     if settings.train_times:
         interface.resampled(model, settings.train_times)
     if settings.train_times and settings.window:
@@ -355,7 +353,7 @@ def _fit_transform(data: FieldDataset, settings: FieldSettings) -> Transform:
     )
     if settings.transform == "none":
         return fit(train.u0, train.u)
-    own: Transform = Resampling(settings.train_grid)
+    own: Transform = Resampling(settings.train_grid, periodic=problem.periodic)
     if settings.transform == "odd_extension":
         walls = problem.walls
         assert walls is not None

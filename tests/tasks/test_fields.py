@@ -121,7 +121,12 @@ def test_settings_that_contradict_themselves_are_refused(settings, message):
             {"transform": "odd_extension"},
             "heat has no walls with known values for transform=odd_exten",
         ),
-        ("heat", "ctfno", {"transform": "resampling"}, "heat is periodic, transform=resampling is for domains with wa"),
+        (
+            "heat",
+            "ctfno",
+            {"transform": "resampling", "train_grid": 7},
+            "resampling has train_grid points: set it to 8",
+        ),
         (
             "diffusion_sorption",
             "ctfno_odd",
@@ -292,6 +297,23 @@ def test_between_walls_a_network_is_trained_on_points_of_its_own(transform):
     u = task.predict(params, some.u0, some.times)
     assert u.shape == some.u.shape
     assert task.evaluate(params, "validation")["validation_rmse"] == pytest.approx(metrics.rmse(u, some.u), rel=1e-6)
+
+
+def test_on_a_periodic_domain_resampled_fields_keep_symmetries_and_waves():
+    """A network that passes its input on has the error of the decay alone, on the grid of the data."""
+    u0, times = prediction.waves(10, 24), np.asarray([0.5, 1.0], np.float32)
+    every = Trajectories(u0, times, prediction.decay(u0, times))
+    problem = problems.FieldProblem("ring", reflection=(1.0,), odd=True, final_time=1.0, num_times=2)
+    data = FieldDataset(problem, every.select(slice(2, None)), every.select(slice(2)), None, {})
+    settings = FieldSettings(
+        batch_size=4, times_per_step=2, transform="resampling", train_grid=16, sign_flips=True, reflections=True,
+        translations=True, shared_normalization=True,
+    )  # fmt: skip
+    task = FieldTask(data, small_runs.network("neural_flow"), settings)
+    params = jax.tree.map(np.zeros_like, task.init(jax.random.key(0)))
+    some = data.validation
+    u = task.predict(params, some.u0, some.times)
+    np.testing.assert_allclose(u, np.broadcast_to(some.u0[:, None], some.u.shape), atol=1e-5)
 
 
 def test_a_cell_is_a_task_on_its_data(monkeypatch):

@@ -1,4 +1,4 @@
-"""Resampling: exact on cubics, of fourth order on smooth fields, and the identity where the grids agree."""
+"""Resampling: exact on cubics and resolved waves, of fourth order on smooth fields, the identity on its own grid."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -51,9 +51,26 @@ def test_the_error_of_smooth_fields_is_of_fourth_order():
     assert np.all(orders < 5)
 
 
+def _waves(x):
+    return 0.3 + np.sin(2 * np.pi * x) - 0.5 * np.cos(10 * np.pi * x + 0.2)
+
+
+@pytest.mark.parametrize("num_points", [11, 12])
+@pytest.mark.parametrize("num_data", [15, 22, 36, 48])
+def test_waves_below_the_nyquist_frequency_are_exact_on_periodic_domains(num_points, num_data):
+    transform = Resampling(num_points, periodic=True)
+    encoded = transform.encode_solution(_field(_waves, num_data))
+    np.testing.assert_allclose(encoded, _field(_waves, num_points), atol=1e-5)
+    np.testing.assert_allclose(transform.decode(encoded, (num_data,)), _field(_waves, num_data), atol=1e-5)
+    shifted = np.roll(np.asarray(encoded), 3, axis=-2)
+    moved = _field(lambda x: _waves(x - 3 / num_points), num_data)
+    np.testing.assert_allclose(transform.decode(shifted, (num_data,)), moved, atol=1e-5)
+
+
 @pytest.mark.parametrize("num_data", [18, 21, 48])
-def test_the_gain_is_reached_by_a_linear_network_up_to_the_worst_directions(num_data):
-    transform, matrix = Resampling(16), np.random.default_rng(1).normal(size=(16, 16))
+@pytest.mark.parametrize("periodic", [False, True])
+def test_the_gain_is_reached_by_a_linear_network_up_to_the_worst_directions(num_data, periodic):
+    transform, matrix = Resampling(16, periodic=periodic), np.random.default_rng(1).normal(size=(16, 16))
     fields = np.eye(num_data, dtype=np.float32)[..., None]
     with_network = jnp.einsum("pq,bqc->bpc", matrix, transform.encode(fields))[:, None]
     operator = np.asarray(transform.decode(with_network, (num_data,)))[:, 0, :, 0].T
@@ -62,7 +79,9 @@ def test_the_gain_is_reached_by_a_linear_network_up_to_the_worst_directions(num_
 
 
 def test_json_gives_it_back():
-    assert protocol.from_dict(Resampling(20).to_dict()) == Resampling(20)
+    for made in (Resampling(20), Resampling(20, periodic=True)):
+        assert protocol.from_dict(made.to_dict()) == made
+    assert protocol.from_dict({"kind": "resampling", "num_points": 20}) == Resampling(20)
 
 
 def test_other_axes_and_few_points_are_refused():
