@@ -270,7 +270,8 @@ def _compiled_time_factors(model: ctfno.CTFNO, params: Any, times: Array) -> Any
 def _with_tuples(model: ctfno.CTFNO) -> ctfno.CTFNO:
     """The model with tuples for the lists among its fields: an argument that is compiled for must be hashable."""
     values = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
-    return model.clone(**{n: tuple(v) for n, v in values.items() if isinstance(v, list)}, parent=None, name=None)
+    changed: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return model.clone(**changed, parent=None, name=None)
 
 
 def _layer_matrices(weights: Any, factors: Any, index: int) -> tuple[np.ndarray, np.ndarray]:

@@ -131,7 +131,7 @@ def fingerprint(data: Trajectories) -> dict[str, Any]:
     """Shape and hash of each array, by which a resumed run notices other data."""
     arrays = {"u0": data.u0, "times": data.times, "u": data.u}
     return {
-        name: {"shape": list(a.shape), "hash": hashlib.blake2b(np.ascontiguousarray(a), digest_size=8).hexdigest()}
+        name: {"shape": list(a.shape), "hash": hashlib.blake2b(np.ascontiguousarray(a).data, digest_size=8).hexdigest()}
         for name, a in arrays.items()
     }
 

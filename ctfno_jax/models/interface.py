@@ -55,7 +55,8 @@ def _with_operator(model: nn.Module, operator: nn.Module) -> nn.Module:
     """The wrapper around another operator; the model itself if it is the same."""
     if operator is _operator(model):
         return model
-    return model.clone(**{_operator_field(model): operator}, parent=None, name=None)
+    changed: dict[str, Any] = {_operator_field(model): operator}
+    return model.clone(**changed, parent=None, name=None)
 
 
 def check_fields(model: nn.Module) -> None:
