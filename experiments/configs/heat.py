@@ -35,8 +35,9 @@ DEFAULT = {
         "batch_size": 8, "times_per_step": 0, "train_times": 50, "shared_normalization": True,
     },
     "deeponet": {
-        "network": "deeponet", **ALL_SYMMETRIES, "periodic": True, "time_scale": 0.4, "steps": 2400,
-        "learning_rate": 1e-3, "batch_size": 50, "times_per_step": 2, "shared_normalization": True,
+        "network": "deeponet", **ALL_SYMMETRIES, "periodic": True, "num_sensors": 128, "time_scale": 0.4,
+        "steps": 8000, "eval_every": 2000, "learning_rate": 3e-3, "train_grid": 128, "batch_size": 50,
+        "times_per_step": 2, "shared_normalization": True,
     },
     "pod_deeponet": {
         "network": "pod_deeponet", **ALL_SYMMETRIES, "basis": "snapshots", "num_modes": 64, "time_scale": 0.4,
@@ -53,9 +54,9 @@ DEFAULT = {
         "shared_normalization": True,
     },
     "neural_laplace": {
-        "network": "neural_laplace", **ALL_SYMMETRIES, "time_scale": 20.0, "steps": 400, "eval_every": 200,
-        "learning_rate": 1e-3,
-        "times_per_step": 5, "shared_normalization": True,
+        "network": "neural_laplace", **ALL_SYMMETRIES, "latent": 128, "encoder_width": 128, "width": 128,
+        "time_scale": 20.0, "steps": 2600, "eval_every": 1300, "learning_rate": 1e-3, "transform": "resampling",
+        "train_grid": 128, "times_per_step": 5, "shared_normalization": True,
     },
 }  # fmt: skip
 
@@ -66,7 +67,7 @@ QUICK = {
     "ctfno_semigroup": {**SMALL, "time_width": 128, "time_features": 64, "steps": 500},
     "fno_rnn": {"width": 16, "modes": [16], "head_width": 32, "steps": 200, "train_grid": 128, "eval_every": 100},
     "fno_2d": {"width": 16, "modes": [16, 8], "head_width": 32, "steps": 200, "train_grid": 128, "eval_every": 100},
-    "deeponet": {**COARSE, "width": 64, "depth": 2, "num_sensors": 256, "steps": 1000},
+    "deeponet": {**COARSE, "width": 64, "depth": 2, "steps": 1000},
     "pod_deeponet": {**COARSE, "width": 64, "depth": 2, "num_modes": 32, "num_sensors": 256, "steps": 1000},
     "ablation_input": SMALL,
     "ablation_lifted": {**SMALL, "time_channels": 32},

@@ -25,7 +25,8 @@ DEFAULT = {
     },
     "fno_rnn": {
         "network": "fno_rnn", "out_channels": 3, "coordinates": False, "residual": True, "num_times": 50,
-        "time_step": 0.02, "steps": 3000, "learning_rate": 1e-3, "train_grid": 256, "times_per_step": 0, "window": 4,
+        "time_step": 0.02, "steps": 2200, "eval_every": 1100, "learning_rate": 3e-3, "train_grid": 256,
+        "times_per_step": 0, "window": 4,
         "random_starts": 1.0, "reflections": True, "shared_normalization": True,
     },
     "fno_2d": {
@@ -34,8 +35,9 @@ DEFAULT = {
         "times_per_step": 0, "train_times": 50, "reflections": True,
     },
     "deeponet": {
-        "network": "deeponet", "out_channels": 3, "periodic": True, "time_scale": 1.0, "steps": 6000,
-        "learning_rate": 1e-3, "batch_size": 50, "times_per_step": 2, "reflections": True, "translations": True,
+        "network": "deeponet", "out_channels": 3, "periodic": True, "num_sensors": 128, "time_scale": 1.0,
+        "steps": 24000, "eval_every": 4000, "learning_rate": 1e-3, "train_grid": 128, "batch_size": 50,
+        "times_per_step": 2, "reflections": True, "translations": True,
     },
     "pod_deeponet": {
         "network": "pod_deeponet", "out_channels": 3, "basis": "snapshots", "num_modes": 64, "time_scale": 1.0,
@@ -56,7 +58,7 @@ QUICK = {
     "ctfno_semigroup": {**SMALL, "time_width": 128, "time_features": 64, "steps": 500},
     "fno_rnn": {**DATA, "width": 16, "modes": [16], "head_width": 32, "steps": 200, "train_grid": 128},
     "fno_2d": {**DATA, "width": 16, "modes": [16, 8], "head_width": 32, "steps": 200, "train_grid": 128},
-    "deeponet": {**DATA, "width": 64, "depth": 2, "num_sensors": 256, "steps": 1000},
+    "deeponet": {**DATA, "width": 64, "depth": 2, "steps": 1000},
     "pod_deeponet": {**DATA, "width": 64, "depth": 2, "num_modes": 32, "num_sensors": 256, "steps": 1000},
     "ablation_input": SMALL,
     "ablation_lifted": {**SMALL, "time_channels": 32},
