@@ -49,9 +49,8 @@ DEFAULT = {
     "ablation_features": {**ABLATION, "network": "ablation_features", "time_features": 128, "time_channels": 64,
         "time_scale": 20.0},
     "neural_flow": {
-        "network": "neural_flow", **ALL_SYMMETRIES, "steps": 200, "eval_every": 100, "learning_rate": 1e-3,
-        "times_per_step": 5,
-        "shared_normalization": True,
+        "network": "neural_flow", **ALL_SYMMETRIES, "steps": 900, "eval_every": 300, "learning_rate": 3e-3,
+        "transform": "resampling", "train_grid": 128, "times_per_step": 5, "shared_normalization": True,
     },
     "neural_laplace": {
         "network": "neural_laplace", **ALL_SYMMETRIES, "latent": 128, "encoder_width": 128, "width": 128,
