@@ -72,8 +72,9 @@ def _growth(model, params, u0, num_pairs=24, step=1e-2):
 
 def _assert_above(certified, growth):
     quotients, gain = growth
-    assert np.all(gain > 0)
     # A contraction composed many times leaves less than float32 resolves; differences have an error of the third order.
+    assert np.all(gain[certified > 1e-2] > 0)
+    assert gain.max() > 0
     assert np.all(certified * (1 + 1e-5) + 1e-6 >= quotients)
     assert np.all(certified * (1 + 5e-3) >= gain)
 

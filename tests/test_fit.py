@@ -67,6 +67,7 @@ def test_the_solution_operator_is_learned_from_two_channels_to_one(tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_fields_in_three_dimensions_with_times_of_their_own():
     u0 = prediction.waves(6, 4, 5, 6, channels=2)
     times = np.random.default_rng(0).uniform(0, 1, (6, 3))

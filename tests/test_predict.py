@@ -132,7 +132,7 @@ def test_every_run_is_a_function_that_jax_transforms(predictors, kind):
     assert float(np.sum(by_state * direction)) == pytest.approx((later - earlier) / 2e-2, rel=0.05, abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["fields", "odd_extension", "semigroup"])
+@pytest.mark.parametrize("kind", ["fields", "odd_extension", pytest.param("semigroup", marks=pytest.mark.slow)])
 def test_certificates_bound_differences_in_physical_units(predictors, kind):
     predictor = predictors(kind)
     u0 = states_of(predictor)

@@ -29,7 +29,7 @@ def test_every_network_is_here():
 
 
 # One network of each kind of data, transform and solver; the others take another minute.
-_ALWAYS = ("ctfno_semigroup", "pod_deeponet", "series_ctfno", "hbnode")
+_ALWAYS = ("pod_deeponet", "series_ctfno", "hbnode")
 
 
 @pytest.mark.parametrize("name", [n if n in _ALWAYS else pytest.param(n, marks=pytest.mark.slow) for n in SMALL])

@@ -98,6 +98,7 @@ def test_answers_that_cannot_be_scored_are_refused(heat, wrong):
         peers.scores(data, between, answers)
 
 
+@pytest.mark.slow
 def test_a_step_of_a_peer_stands_beside_ours(monkeypatch, tmp_path):
     monkeypatch.setattr(timing, "best_seconds", lambda fn, *args, repeats: 0.5)
     monkeypatch.setitem(peers.SCRIPTS, "neuraloperator_fno", script(tmp_path, PERSISTENCE))

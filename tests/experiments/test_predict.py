@@ -34,6 +34,7 @@ def workdir(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_in_two_dimensions_is_queried(workdir, tmp_path, monkeypatch, capsys):
     u0 = prediction.waves(2, 10, 7, channels=2)
     u0[0, 0, 0, 1] = 1000.0

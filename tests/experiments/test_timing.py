@@ -82,6 +82,7 @@ class _Last(nn.Module):
         return jnp.repeat(self.param("scale", nn.initializers.ones, ()) * observed[:, -1:], len(times), axis=1)
 
 
+@pytest.mark.slow
 def test_dynamics_are_timed_on_trained_runs_with_the_evaluations_of_their_solvers(monkeypatch, seconds, tmp_path):
     draw = np.random.default_rng(0).standard_normal
     some = series.observe(0.5 * np.arange(1, 8), draw((3, 7, 2)).astype(np.float32), 4)

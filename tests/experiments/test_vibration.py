@@ -83,6 +83,7 @@ def test_the_squared_errors_are_those_of_the_forecasts_of_the_saved_state(result
         assert scores[name] == pytest.approx(np.mean(np.square(values - part.values, dtype=np.float64)), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_record_is_filed_as_a_row_with_its_source(finished, result, data):
     cell = cells.Cell.from_command(result["command"])
     assert rows.read(cell.row_path(finished.parent / "rows")) == result

@@ -16,6 +16,8 @@ from ctfno_jax.ops import time_features
 ATOL = 2e-5
 
 CLASSES = [ablations.AblationInput, ablations.AblationLifted, ablations.AblationFeatures]
+# What all three share is checked for one of them, and for all in the slow tests.
+ONE_ALWAYS = [CLASSES[0], *(pytest.param(cls, marks=pytest.mark.slow) for cls in CLASSES[1:])]
 SMALL = dict(out_channels=4, width=7, modes=(4,), depth=2, time_scale=3.0)
 TIMES = np.array([0.7, 0.0, 1.3, 0.2, 2.5], np.float32)
 
@@ -116,7 +118,7 @@ def test_time_and_its_scale_enter_as_a_product(cls):
     np.testing.assert_allclose(one, run(model_of(cls, time_scale=3.0), variables, u0, 2 * TIMES), rtol=0, atol=ATOL)
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("cls", ONE_ALWAYS)
 def test_shared_times_equal_times_of_each_sample_and_chunks_change_nothing(cls):
     model, u0 = model_of(cls), state(3, 9, 2)
     variables = init(model, u0)
@@ -132,7 +134,7 @@ def test_shared_times_equal_times_of_each_sample_and_chunks_change_nothing(cls):
 # --- space, channels, parameters --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("cls", ONE_ALWAYS)
 def test_without_coordinates_a_shifted_state_gives_a_shifted_solution(cls):
     u0 = state(3, 9, 2)
     for coordinates in (False, True):

@@ -51,6 +51,7 @@ def test_both_transforms_give_the_same_logits(method):
     assert float(jnp.ptp(expected)) > 1e-3
 
 
+@pytest.mark.slow
 def test_without_padding_and_coordinates_logits_do_not_change_with_a_shift_or_with_resolution():
     model = FNOClassifier(**SMALL, coordinates=False, padding=0.0)
     x, y = jnp.meshgrid(jnp.arange(16) / 16, jnp.arange(20) / 20, indexing="ij")
@@ -77,6 +78,7 @@ def test_bounded_weights_stay_inside_the_bound(rule):
     assert np.hypot(*free.layers[0].kernel).sum(-2).max() > 0.7
 
 
+@pytest.mark.slow
 def test_a_bound_that_nothing_exceeds_changes_nothing():
     model = FNOClassifier(**SMALL)
     images = jax.random.uniform(jax.random.key(5), (2, 8, 9, 1))

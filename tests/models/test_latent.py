@@ -161,7 +161,10 @@ def test_encoding_and_evolving_are_the_two_halves_of_a_model(name):
     np.testing.assert_allclose(found, task.model.apply(params, observed, times), atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("latent_ctfno", "regular"), ("latent_ctfno_attention", "classes")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("latent_ctfno", "regular"), pytest.param("latent_ctfno_attention", "classes", marks=pytest.mark.slow)],
+)
 def test_no_error_in_the_latent_state_grows_by_more_than_is_certified(name, kind):
     task = small_latent.task(name, kind)
     params = jax.tree.map(lambda leaf: 2 * leaf, task.init(jax.random.key(1)))

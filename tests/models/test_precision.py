@@ -95,6 +95,7 @@ def test_fft_and_matmul_agree_to_double_precision(name, changes):
     assert 1e-9 < np.abs(one - np.asarray(in_single)).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_certificates_in_single_and_double_precision_agree():
     model = registry.build_model("ctfno_semigroup", **FIELD_MODELS["ctfno_semigroup"])
     network = model.operator.operator

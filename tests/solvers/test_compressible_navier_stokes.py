@@ -174,7 +174,9 @@ def test_a_weak_standing_sound_wave_is_damped_as_the_linear_equations_say(viscou
 # --- invariants ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("viscous_law", "num_samples", "num_cells"), [("kinematic", 3, 33), ("dynamic", 1, 128)])
+@pytest.mark.parametrize(("viscous_law", "num_samples", "num_cells"), [
+    ("kinematic", 3, 33), pytest.param("dynamic", 1, 128, marks=pytest.mark.slow)
+])  # fmt: skip
 def test_mass_momentum_and_energy_are_conserved(viscous_law, num_samples, num_cells):
     initial = _fields(num_samples, num_cells)
     u = cns.solve(initial, np.asarray([0.01, 0.1]), viscous_law=viscous_law)
@@ -216,6 +218,7 @@ def test_gas_at_rest_stays_at_rest(boundary, num_cells):
     np.testing.assert_allclose(u[:, 0], initial, rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_samples_of_a_batch_do_not_influence_each_other(monkeypatch):
     initial, times = _fields(3, 33, seed=3), np.asarray([0.03, 0.08])
     together = cns.solve(initial, times)
@@ -225,6 +228,7 @@ def test_samples_of_a_batch_do_not_influence_each_other(monkeypatch):
     np.testing.assert_allclose(cns.solve(initial, times), together, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_more_save_times_change_the_solution_only_by_the_time_step_error():
     initial = _smooth(64)
     direct = cns.solve(initial, np.asarray([0.3]))

@@ -73,6 +73,7 @@ def test_the_gradient_of_a_few_images_at_a_time_is_that_of_the_batch():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)
 
 
+@pytest.mark.slow
 def test_a_margin_adds_to_all_other_classes_what_they_may_gain():
     plain, with_margin = small_images.task(), small_images.task(margin_radius=0.2)
     params = plain.init(jax.random.key(0))
@@ -101,6 +102,7 @@ def test_what_is_learned_is_reported(trained):
     assert scores["apgd_40"] <= scores["accuracy"]
 
 
+@pytest.mark.slow
 def test_no_attack_breaks_a_certified_image(trained):
     task, params, folder = trained
     test = task.data.test

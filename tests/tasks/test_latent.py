@@ -136,7 +136,7 @@ def test_targets_that_were_not_observed_do_not_matter():
     jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
-@pytest.mark.parametrize("loss", ["published_bound", "evidence_bound"])
+@pytest.mark.parametrize("loss", ["published_bound", pytest.param("evidence_bound", marks=pytest.mark.slow)])
 def test_bounds_weigh_the_divergence_by_the_epoch(loss):
     task = small_latent.task(loss=loss, num_draws=3, observation_std=0.5, kl_wait=1, kl_rate=0.5)
     params = task.init(jax.random.key(0))

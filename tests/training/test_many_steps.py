@@ -100,6 +100,7 @@ def test_shards_of_one_step_have_numbers_of_their_own():
         assert float(multi_step([_state()], TASK.arrays)[1][0][0]) == 2**8 - 1
 
 
+@pytest.mark.slow
 def test_one_device_alone_differentiates_through_the_checkpoints_of_an_ode_solver():
     # They may not be sharded. Two steps of Euler for u' = w u end at (1 + w / 2)^2, with the derivative 1 + w / 2.
     how = neural_ode.Integration("euler", "constant", step_size=0.5, adjoint="checkpoints", max_steps=2)
