@@ -13,6 +13,7 @@ from ctfno_jax import metrics
 from ctfno_jax.config import ConfigError
 from ctfno_jax.data.trajectories import FieldDataset, Trajectories
 from ctfno_jax.transforms import normalization
+from ctfno_jax.transforms.resampling import Resampling
 from experiments import catalog, host
 
 SCRIPTS = {model: Path(__file__).parent / f"{model}.py" for model in catalog.PEERS}
@@ -34,18 +35,25 @@ def coarse(some: Trajectories) -> Trajectories:
     return Trajectories(some.u0[:, ::stride], some.times, some.u[:, :, ::stride])
 
 
+def questions(data: FieldDataset, between: Trajectories | None) -> dict[str, Trajectories]:
+    """The sets that a peer answers, by name, on the grid of their score."""
+    validation = coarse(data.validation) if data.problem.periodic else data.validation
+    sets = {"validation": validation, "test": data.test, "between": between}
+    return {name: some for name, some in sets.items() if some is not None}
+
+
 def exported(data: FieldDataset, between: Trajectories | None) -> dict[str, np.ndarray]:
     """The arrays that a peer gets; no solution of the validation and test sets is among them."""
-    problem, train, validation = data.problem, coarse(data.train), coarse(data.validation)
+    problem, train = data.problem, coarse(data.train)
     arrays = {
         "train_u0": train.u0, "train_u": train.u, "times": train.times,
-        "validation_u0": validation.u0, "validation_times": validation.times,
         "reflection": np.asarray(problem.reflection or (), np.float32), "odd": np.asarray(problem.odd),
         "periodic": np.asarray(problem.periodic),
     }  # fmt: skip
-    for name, part in (("test", data.test), ("between", between)):
-        if part is not None:
-            arrays |= {f"{name}_u0": part.u0, f"{name}_times": part.times}
+    for name, some in questions(data, between).items():
+        # Between walls all models keep the grid of their training, see the findings on grids in docs.
+        states = some if problem.periodic else coarse(some)
+        arrays |= {f"{name}_u0": states.u0, f"{name}_times": some.times}
     return {name: np.ascontiguousarray(values) for name, values in arrays.items()}
 
 
@@ -72,21 +80,26 @@ def run(
 
 def scores(data: FieldDataset, between: Trajectories | None, answers: dict[str, np.ndarray]) -> dict[str, float]:
     """Errors of the answers, as for our own models."""
+    asked = questions(data, between)
+    found = {name: _checked(name, answers[name], some, data.problem.periodic) for name, some in asked.items()}
     deviation = np.asarray(normalization.channel_statistics(data.train.u).std, np.float32)
     units = deviation if len(deviation) > 1 else np.float32(1)
-    truth = {"validation": coarse(data.validation), "test": data.test, "between": between}
-    for name, answer in answers.items():
-        some = truth[name]
-        if some is None or answer.shape != some.u.shape or not np.isfinite(answer).all():
-            raise ConfigError(
-                f"the peer's answer for the {name} set has a wrong shape or is not finite; nothing is kept"
-            )
-    found = {"validation_rmse": metrics.rmse(answers["validation"] / units, truth["validation"].u / units)}
-    if data.test is not None:
-        found |= metrics.field_errors(
-            answers["test"], data.test.u, deviation=deviation, channels=data.problem.channels
+    errors = {"validation_rmse": metrics.rmse(found["validation"] / units, asked["validation"].u / units)}
+    if "test" in asked:
+        errors |= metrics.field_errors(
+            found["test"], asked["test"].u, deviation=deviation, channels=data.problem.channels
         )  # fmt: skip
     if between is not None:
-        found["rmse_between_times"] = metrics.rmse(answers["between"], between.u)
-        found["rmse_in_deviations_between_times"] = metrics.rmse(answers["between"] / deviation, between.u / deviation)
-    return found
+        errors["rmse_between_times"] = metrics.rmse(found["between"], between.u)
+        errors["rmse_in_deviations_between_times"] = metrics.rmse(found["between"] / deviation, between.u / deviation)
+    return errors
+
+
+def _checked(name: str, answer: np.ndarray, asked: Trajectories, periodic: bool) -> np.ndarray:
+    """An answer on the grid of its score; between walls it is interpolated from the training grid."""
+    expected = asked.u.shape if periodic else coarse(asked).u.shape
+    if answer.shape != expected or not np.isfinite(answer).all():
+        raise ConfigError(
+            f"the peer's answer for the {name} set has a wrong shape or is not finite; nothing is kept"
+        )
+    return answer if periodic else np.asarray(Resampling(expected[2]).decode(answer, asked.grid))

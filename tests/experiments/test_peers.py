@@ -1,5 +1,6 @@
 """Peers: what they get, and how their answers are scored. A small program stands for a library of other people."""
 
+import dataclasses
 import sys
 
 import numpy as np
@@ -73,6 +74,19 @@ def test_answers_are_scored_as_those_of_our_models(heat, tmp_path):
     assert errors["validation_rmse"] == pytest.approx(np.sqrt(np.mean(seen.astype(np.float64) ** 2)), rel=1e-5)
     made = program.row(data, Cell("peers", "heat", "neuraloperator_fno"), TRAINING, summary, errors)
     assert set(rows.KEYS) <= set(made)
+
+
+def test_between_walls_a_peer_keeps_its_grid_and_answers_are_interpolated(heat):
+    walls = dataclasses.replace(heat[0].problem, periodic=False)
+    data = dataclasses.replace(heat[0], problem=walls)
+    arrays = peers.exported(data, None)
+    assert {arrays[f"{name}_u0"].shape[1] for name in ("train", "validation", "test")} == {256}
+    cubic = (np.arange(256) / 256)[:, None] ** 3
+    answers = {name: np.broadcast_to(cubic, (n, 6, 256, 1)) for name, n in (("validation", 4), ("test", 3))}
+    errors = peers.scores(data, None, answers)
+    exact = (np.arange(512) / 512)[:, None] ** 3
+    assert errors["rmse"] == pytest.approx(np.sqrt(np.mean((exact - data.test.u) ** 2)), rel=1e-5)
+    assert errors["validation_rmse"] == pytest.approx(np.sqrt(np.mean((exact - data.validation.u) ** 2)), rel=1e-5)
 
 
 @pytest.mark.parametrize(("text", "line"), [("raise SystemExit(3)", "exit code 3"), ("", "answers.npz.json")])
