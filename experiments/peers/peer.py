@@ -99,7 +99,5 @@ def _checked(name: str, answer: np.ndarray, asked: Trajectories, periodic: bool)
     """An answer on the grid of its score; between walls it is interpolated from the training grid."""
     expected = asked.u.shape if periodic else coarse(asked).u.shape
     if answer.shape != expected or not np.isfinite(answer).all():
-        raise ConfigError(
-            f"the peer's answer for the {name} set has a wrong shape or is not finite; nothing is kept"
-        )
+        raise ConfigError(f"the peer's answer for the {name} set has a wrong shape or is not finite; nothing is kept")
     return answer if periodic else np.asarray(Resampling(expected[2]).decode(answer, asked.grid))
