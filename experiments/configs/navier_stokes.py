@@ -30,9 +30,9 @@ DEFAULT = {
         "random_starts": 1.0, "reflections": True, "shared_normalization": True,
     },
     "fno_2d": {
-        "network": "fno_2d", "out_channels": 3, "coordinates": False, "time_padding": 0.12, "num_times": 50,
-        "final_time": 1.0, "steps": 2000, "learning_rate": 2e-3, "train_grid": 256, "batch_size": 8,
-        "times_per_step": 0, "train_times": 50, "reflections": True,
+        "network": "fno_2d", "out_channels": 3, "modes": [32, 16], "coordinates": False, "time_padding": 0.12,
+        "num_times": 50, "final_time": 1.0, "steps": 3400, "eval_every": 850, "learning_rate": 6e-3,
+        "train_grid": 128, "batch_size": 8, "times_per_step": 0, "train_times": 50, "reflections": True,
     },
     "deeponet": {
         "network": "deeponet", "out_channels": 3, "periodic": True, "num_sensors": 128, "time_scale": 1.0,

@@ -6,8 +6,8 @@ The initial fields contain a decaying exponential, so translations and reflectio
 CTFNO = {"network": "ctfno", "width": 64, "modes": [32], "depth": 2, "heads": 4, "time_width": 512,
     "time_features": 128, "time_scale": 50.0}  # fmt: skip
 NODE = {
-    "network": "neural_ode", "width": 256, "solver": "heun", "stepping": "constant", "step_size": 0.05, "steps": 1700,
-    "learning_rate": 1e-3, "batch_size": 50, "times_per_step": 0, "shared_normalization": True, "eval_every": 100,
+    "network": "neural_ode", "width": 256, "solver": "heun", "stepping": "constant", "step_size": 0.1, "steps": 6400,
+    "learning_rate": 3e-3, "batch_size": 50, "times_per_step": 0, "shared_normalization": True, "eval_every": 400,
 }  # fmt: skip
 
 DEFAULT = {
