@@ -28,8 +28,8 @@ def test_every_network_is_here():
     assert {*SMALL, *small_latent.NETWORKS, *small_images.NETWORKS} == set(registry.model_names())
 
 
-# One network of each kind of data, transform and solver; the others take another minute.
-_ALWAYS = ("pod_deeponet", "series_ctfno", "hbnode")
+# One network of each kind of data; the others take another minute.
+_ALWAYS = ("pod_deeponet", "series_ctfno")
 
 
 @pytest.mark.parametrize("name", [n if n in _ALWAYS else pytest.param(n, marks=pytest.mark.slow) for n in SMALL])

@@ -94,6 +94,7 @@ def test_a_record_is_filed_as_a_row_with_its_source(finished, result, data):
     assert result["paper"]["mse"] == pytest.approx(1.96e-2)
 
 
+@pytest.mark.slow
 def test_statistics_are_those_of_the_training_part(predictor, data):
     seen = np.concatenate([data.train.observed, data.train.values], axis=1).astype(np.float64)
     outputs, inputs = predictor.transform.outputs, predictor.transform.inputs
@@ -107,6 +108,7 @@ def test_statistics_are_those_of_the_training_part(predictor, data):
     assert (inputs.mean[5:], inputs.std[5:]) == ((0.0,), (1.0,))
 
 
+@pytest.mark.slow
 def test_singular_values_are_means_over_the_query_times_and_below_the_bound(result, predictor, data):
     kept = result["metrics"]["singular_values"]
     operator = {"params": predictor.params["params"]["operator"]}

@@ -84,8 +84,14 @@ EVERYTHING = dict(lifting="low_pass", head="mlp", kernel="block_diagonal", num_b
     ("grid", "modes", "changes"),
     [
         pytest.param((9,), (4,), {}, id="1d"),
-        pytest.param((6, 7), (3, 2), {"depth": 1, "stability_bound": 0.2}, id="2d"),
-        pytest.param((4, 5, 3), (2, 1, 2), {"depth": 1, "stability_bound": 0.2, "stability_rule": RULES[1]}, id="3d"),
+        pytest.param((6, 7), (3, 2), {"depth": 1, "stability_bound": 0.2}, id="2d", marks=pytest.mark.slow),
+        pytest.param(
+            (4, 5, 3),
+            (2, 1, 2),
+            {"depth": 1, "stability_bound": 0.2, "stability_rule": RULES[1]},
+            id="3d",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_every_parameter_is_real_and_has_a_finite_influence(grid, modes, changes):

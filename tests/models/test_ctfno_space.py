@@ -13,7 +13,7 @@ from ctfno_jax.models import inputs
     ("changes", "grid", "shift"),
     [
         pytest.param({}, (11,), (4,), id="1d"),
-        pytest.param({"modes": (3, 2), "head": "mlp"}, (7, 6), (2, 5), id="2d"),
+        pytest.param({"modes": (3, 2), "head": "mlp"}, (7, 6), (2, 5), id="2d", marks=pytest.mark.slow),
         pytest.param({"modes": (2, 1, 2), "stability_bound": 0.5}, (4, 5, 3), (1, 3, 2), id="3d"),
     ],
 )

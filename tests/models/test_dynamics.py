@@ -18,6 +18,10 @@ DYNAMICS = {
     "flow": dynamics.FlowDynamics(num_layers=2, width=4, depth=1),
     "gru": dynamics.GRUDynamics(),
 }
+# The latent state of CTFNO always; the others take longer.
+EACH = pytest.mark.parametrize(
+    "name", [n if n == "grid" else pytest.param(n, marks=pytest.mark.slow) for n in DYNAMICS]
+)
 Z0 = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
 TIMES = np.asarray([0.7, 0.2, 0.45], np.float32)
 
@@ -39,7 +43,7 @@ def _parameters(name):
     return tree.unflatten([jnp.asarray(0.4 * rng.standard_normal(leaf.shape), jnp.float32) for leaf in leaves])
 
 
-@pytest.mark.parametrize("name", [n if "grid" in n else pytest.param(n, marks=pytest.mark.slow) for n in DYNAMICS])
+@EACH
 def test_own_times_that_are_equal_are_shared_times(name):
     params, move = _parameters(name), _move(name)
     shared, own = move(params, Z0, TIMES), move(params, Z0, np.tile(TIMES, (4, 1)))
@@ -47,7 +51,7 @@ def test_own_times_that_are_equal_are_shared_times(name):
     np.testing.assert_allclose(shared, own, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", DYNAMICS)
+@EACH
 def test_the_order_of_the_times_does_not_matter(name):
     params, move = _parameters(name), _move(name)
     np.testing.assert_allclose(move(params, Z0, TIMES[::-1]), move(params, Z0, TIMES)[:, ::-1], rtol=0, atol=1e-5)

@@ -155,10 +155,10 @@ def test_encoding_and_evolving_are_the_two_halves_of_a_model(name):
     task = small_latent.task(name)
     params = task.init(jax.random.key(0))
     observed, times = jnp.asarray(task.data.validation.observed.packed()), jnp.asarray([0.1, 0.9, 0.4])
-    mean, std = latent.encode(task.model, params, observed)
+    mean, std = jax.jit(lambda p: latent.encode(task.model, p, observed))(params)
     assert mean.shape == std.shape == (5, task.model.latent)
-    found = latent.evolve(task.model, params, mean, times)
-    np.testing.assert_allclose(found, task.model.apply(params, observed, times), atol=1e-5)
+    found = jax.jit(lambda p: latent.evolve(task.model, p, mean, times))(params)
+    np.testing.assert_allclose(found, jax.jit(task.model.apply)(params, observed, times), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,8 @@ def test_no_error_in_the_latent_state_grows_by_more_than_is_certified(name, kind
     times = jnp.asarray([0.0, 0.3, 1.0])
     certified = latent_lipschitz(task.model, params, times)
     a, b = 3 * jax.random.normal(jax.random.key(2), (2, 64, task.model.latent))
-    ends = [latent.evolve(task.model, params, z0, times) for z0 in (a, a + 1e-2 * b)]
+    evolve = jax.jit(lambda z0: latent.evolve(task.model, params, z0, times))
+    ends = [evolve(z0) for z0 in (a, a + 1e-2 * b)]
     grown = jnp.linalg.norm(ends[1] - ends[0], axis=-1) / jnp.linalg.norm(1e-2 * b, axis=-1)[:, None]
     assert np.all(np.max(grown, axis=0) <= 1.001 * certified)
     measured = measured_gain(lambda p, z, t: latent.evolve(task.model, p, z, t), params, a[0], times)

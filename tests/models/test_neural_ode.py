@@ -63,7 +63,7 @@ def _solve(times, integration: Integration, field=_waves):
         pytest.param("heun", 2, 32, marks=pytest.mark.slow),
         ("tsit5", 5, 8),
         pytest.param("dopri5", 5, 8, marks=pytest.mark.slow),
-        ("dopri8", 8, 2),
+        pytest.param("dopri8", 8, 2, marks=pytest.mark.slow),
     ],
 )
 def test_half_the_step_divides_the_error_by_two_to_the_order(solver, order, steps):

@@ -42,7 +42,7 @@ def _constant_outputs(params, values: np.ndarray):
     return {**silent, "output_bias": jnp.asarray(values, jnp.float32)}
 
 
-@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("channels", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_exact_coefficients_reproduce_snapshots_of_low_rank(channels):
     u = _low_rank(channels=channels)
     model, variables, times = _fitted("snapshots", u)
@@ -56,7 +56,7 @@ def test_exact_coefficients_reproduce_snapshots_of_low_rank(channels):
     np.testing.assert_allclose(answer[0, 0], u[4, 2], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("channels", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_exact_coefficients_reproduce_whole_solutions_at_the_asked_times(channels):
     u = _low_rank(channels=channels)
     model, variables, times = _fitted("space_time", u)

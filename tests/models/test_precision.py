@@ -76,8 +76,8 @@ def test_every_model_computes_in_the_type_of_its_state_and_parameters(name, fiel
     [
         ("ctfno", {}),
         ("ctfno", {"modes": [2, 3], "lifting": "low_pass", "stability_bound": 0.4}),
-        ("ctfno_semigroup", {}),
-        ("fno_rnn", {}),
+        pytest.param("ctfno_semigroup", {}, marks=pytest.mark.slow),
+        pytest.param("fno_rnn", {}, marks=pytest.mark.slow),
     ],
 )
 def test_fft_and_matmul_agree_to_double_precision(name, changes):

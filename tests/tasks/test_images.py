@@ -60,9 +60,9 @@ def test_the_loss_is_the_mean_cross_entropy():
     task = small_images.task()
     params = task.init(jax.random.key(0))
     batch = task.sample(task.arrays, jax.random.key(5), at(0), 0, 1)
-    logits = task.model.apply(params, batch.images)
+    logits = np.asarray(jax.jit(task.model.apply)(params, batch.images))
     expected = -np.mean([np.log(jax.nn.softmax(row)[label]) for row, label in zip(logits, batch.labels, strict=True)])
-    assert float(task.loss(params, batch, jax.random.key(6))) == pytest.approx(expected, rel=1e-5)
+    assert float(jax.jit(task.loss)(params, batch, jax.random.key(6))) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_gradient_of_a_few_images_at_a_time_is_that_of_the_batch():
@@ -86,6 +86,7 @@ def test_a_margin_adds_to_all_other_classes_what_they_may_gain():
     assert float(found) > float(plain.loss(params, batch, jax.random.key(6)))
 
 
+@pytest.mark.slow
 def test_what_is_learned_is_reported(trained):
     task, params, _ = trained
     validation = task.evaluate(params, "validation")
@@ -144,6 +145,7 @@ def test_a_classifier_refuses_what_is_no_image(trained, images, message):
         load_classifier(trained[2])(images)
 
 
+@pytest.mark.slow
 def test_finer_images_are_read_without_training(trained):
     _, params, _ = trained
     finer = small_images.task(resolutions=True)

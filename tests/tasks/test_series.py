@@ -195,7 +195,9 @@ def test_series_of_order_one_are_not_normalised():
     np.testing.assert_array_equal(task.arrays.u, task.data.train.values)
 
 
-@pytest.mark.parametrize(("name", "loss"), [("series_neural_flow", "elbo"), ("hbnode", "with_steps")])
+@pytest.mark.parametrize(
+    ("name", "loss"), [("series_neural_flow", "elbo"), pytest.param("hbnode", "with_steps", marks=pytest.mark.slow)]
+)
 def test_losses_of_a_model_differ_from_that_of_its_output_and_have_gradients(name, loss):
     """An evidence bound draws random numbers by the key of the step."""
     task, plain = (small_series.task(name, loss=which) for which in (loss, "mse"))

@@ -21,9 +21,9 @@ def case():
     return params, {"x": jnp.asarray(rng.normal(size=(12, 3))), "label": jnp.asarray(rng.integers(0, 4, 12))}
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 12])
+@pytest.mark.parametrize("size", [1, 3, 12])
 def test_value_and_gradient_are_those_of_the_whole_batch(case, size):
-    expected = jax.value_and_grad(_loss)(*case)
+    expected = jax.jit(jax.value_and_grad(_loss))(*case)
     found = jax.jit(jax.value_and_grad(in_parts(_loss, size)))(*case)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
     np.testing.assert_allclose(in_parts(_loss, size)(*case), expected[0], rtol=1e-5)

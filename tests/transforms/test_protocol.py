@@ -23,7 +23,7 @@ TRANSFORMS: dict[str, Transform] = {
     "chain": Chain((ODD, ENCODED)),
     "nested": Chain((Chain(()), Chain((ODD,)), ENCODED)),
 }
-SOME = pytest.mark.parametrize("name", ["normalization", "nested"])
+SOME = pytest.mark.parametrize("name", [pytest.param("normalization", marks=pytest.mark.slow), "nested"])
 EACH = pytest.mark.parametrize("transform", list(TRANSFORMS.values()), ids=list(TRANSFORMS))
 
 
