@@ -31,7 +31,7 @@ DEFAULT = {
     },
     "fno_2d": {
         "network": "fno_2d", "out_channels": 3, "modes": [32, 16], "coordinates": False, "time_padding": 0.12,
-        "num_times": 50, "final_time": 1.0, "steps": 3400, "eval_every": 850, "learning_rate": 6e-3,
+        "num_times": 50, "final_time": 1.0, "steps": 3400, "eval_every": 800, "learning_rate": 6e-3,
         "train_grid": 128, "batch_size": 8, "times_per_step": 0, "train_times": 50, "reflections": True,
     },
     "deeponet": {
