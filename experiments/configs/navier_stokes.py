@@ -36,7 +36,7 @@ DEFAULT = {
     },
     "deeponet": {
         "network": "deeponet", "out_channels": 3, "periodic": True, "num_sensors": 128, "time_scale": 1.0,
-        "steps": 24000, "eval_every": 4000, "learning_rate": 1e-3, "train_grid": 128, "batch_size": 50,
+        "steps": 36000, "eval_every": 6000, "learning_rate": 1e-3, "train_grid": 128, "batch_size": 50,
         "times_per_step": 2, "reflections": True, "translations": True,
     },
     "pod_deeponet": {
