@@ -35,7 +35,7 @@ DEFAULT = {
     },
     "deeponet": {
         "network": "deeponet", **ALL_SYMMETRIES, "periodic": True, "num_sensors": 128, "time_scale": 0.4,
-        "steps": 8000, "eval_every": 2000, "learning_rate": 3e-3, "train_grid": 128, "batch_size": 50,
+        "steps": 12000, "eval_every": 3000, "learning_rate": 3e-3, "train_grid": 128, "batch_size": 50,
         "times_per_step": 2, "shared_normalization": True,
     },
     "pod_deeponet": {
@@ -48,7 +48,7 @@ DEFAULT = {
     "ablation_features": {**ABLATION, "network": "ablation_features", "time_features": 128, "time_channels": 64,
         "time_scale": 20.0},
     "neural_flow": {
-        "network": "neural_flow", **ALL_SYMMETRIES, "steps": 900, "eval_every": 300, "learning_rate": 3e-3,
+        "network": "neural_flow", **ALL_SYMMETRIES, "steps": 1500, "eval_every": 500, "learning_rate": 3e-3,
         "transform": "resampling", "train_grid": 128, "times_per_step": 5, "shared_normalization": True,
     },
     "neural_laplace": {
