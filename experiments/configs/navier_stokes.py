@@ -41,8 +41,8 @@ DEFAULT = {
     },
     "pod_deeponet": {
         "network": "pod_deeponet", "out_channels": 3, "basis": "snapshots", "num_modes": 64, "time_scale": 1.0,
-        "steps": 22000, "learning_rate": 1e-3, "batch_size": 50, "times_per_step": 10, "reflections": True,
-        "translations": True,
+        "steps": 30000, "eval_every": 5000, "learning_rate": 3e-3, "batch_size": 50, "times_per_step": 10,
+        "reflections": True, "translations": True,
     },
     "ablation_input": {**ABLATION, "network": "ablation_input", "time_scale": 1.0},
     "ablation_lifted": {**ABLATION, "network": "ablation_lifted", "time_features": 128, "time_channels": 64,
