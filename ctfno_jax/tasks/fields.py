@@ -18,7 +18,6 @@ from ctfno_jax.config import ConfigError, ExperimentConfig, at_least, fraction, 
 from ctfno_jax.data import batching, problems
 from ctfno_jax.data.trajectories import FieldDataset, Trajectories
 from ctfno_jax.models import interface, registry
-from ctfno_jax.models.initialization import initial_parameters
 from ctfno_jax.tasks import prediction
 from ctfno_jax.training import losses
 from ctfno_jax.transforms import normalization
@@ -139,7 +138,7 @@ class FieldTask:
     # --- what training needs --------------------------------------------------------------------------------------
 
     def init(self, key: Key) -> Params:
-        params = initial_parameters(self._training_model, key, self.arrays.u0[:1], self.arrays.times[:1])
+        params = jax.jit(self._training_model.init)(key, self.arrays.u0[:1], self.arrays.times[:1])
         if not interface.takes_data(self._training_model):
             return params
         u = self.arrays.u

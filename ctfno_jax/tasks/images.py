@@ -21,7 +21,6 @@ from ctfno_jax.data import batching, images, problems
 from ctfno_jax.data.images import ImageDataset, Images
 from ctfno_jax.models import registry
 from ctfno_jax.models.classifiers import FNOClassifier
-from ctfno_jax.models.initialization import initial_parameters
 from ctfno_jax.tasks import prediction
 from ctfno_jax.training.in_parts import in_parts
 from ctfno_jax.types import Key, Params
@@ -121,7 +120,7 @@ class ImageTask:
     # --- what training needs --------------------------------------------------------------------------------------
 
     def init(self, key: Key) -> Params:
-        return initial_parameters(self.model, key, self.arrays.images[:1])
+        return jax.jit(self.model.init)(key, self.arrays.images[:1])
 
     def sample(self, arrays: ImageArrays, key: Key, step: Any, shard: Any, num_shards: int) -> ImageArrays:
         size = self.settings.batch_size

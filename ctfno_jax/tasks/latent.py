@@ -18,7 +18,6 @@ from ctfno_jax.data import batching, problems
 from ctfno_jax.data.masked_series import MaskedDataset, Observations, Part
 from ctfno_jax.models import interface, latent, registry
 from ctfno_jax.models.dynamics import GridDynamics
-from ctfno_jax.models.initialization import initial_parameters
 from ctfno_jax.tasks import masked_metrics
 from ctfno_jax.training import latent_losses as losses
 from ctfno_jax.training.task import Buckets
@@ -168,7 +167,7 @@ class LatentTask:
         return self._first.observed[:1], times[:1] if times.ndim == 1 else times[:1, :1]
 
     def init(self, key: Key) -> Params:
-        return initial_parameters(self.model, key, *self._example())
+        return jax.jit(self.model.init)(key, *self._example())
 
     def sample(self, arrays: LatentArrays, key: Key, step: Any, shard: Any, num_shards: int) -> LatentBatch:
         settings, num_samples = self.settings, len(arrays.observed)

@@ -17,7 +17,6 @@ from ctfno_jax.config import ConfigError, ExperimentConfig, at_least, from_dict
 from ctfno_jax.data import batching, problems
 from ctfno_jax.data.series import Series, SeriesDataset
 from ctfno_jax.models import interface, registry
-from ctfno_jax.models.initialization import initial_parameters
 from ctfno_jax.models.observed import ObservedCTFNO
 from ctfno_jax.tasks import prediction
 from ctfno_jax.training import loop, losses
@@ -110,7 +109,7 @@ class SeriesTask:
     # --- what training needs --------------------------------------------------------------------------------------
 
     def init(self, key: Key) -> Params:
-        return initial_parameters(self.model, key, self.arrays.u0[:1], self.arrays.times[:1])
+        return jax.jit(self.model.init)(key, self.arrays.u0[:1], self.arrays.times[:1])
 
     def sample(self, arrays: batching.FieldArrays, key: Key, step: Any, shard: Any, num_shards: int) -> batching.Batch:
         problem = interface.single_device(self.model) if num_shards > 1 else None
