@@ -45,7 +45,7 @@ from ctfno_jax.training import losses, optimizers
 from ctfno_jax.training import step as step_lib
 from ctfno_jax.training.workdir import versions
 from ctfno_jax.types import Params
-from experiments import catalog, configs, obvious, program, reproduce, tables, time_to_accuracy, timing_lines
+from experiments import catalog, configs, host, obvious, program, reproduce, tables, time_to_accuracy, timing_lines
 from experiments.cells import Cell
 from experiments.peers import peer as peers
 
@@ -313,6 +313,7 @@ def record(name: str, numbers: dict[str, Any]) -> dict[str, Any]:
         "experiment": "timing", "command": f"python -m experiments.timing --measure={name}", **numbers,
         "commit": results.commit(), "versions": versions(),
         "devices": [f"{device.platform}:{device.device_kind}" for device in jax.local_devices()],
+        "cores": len(host.cores()),
     }  # fmt: skip
 
 

@@ -126,4 +126,10 @@ def _part(numbers: Mapping[str, Any], model: str, part: str) -> float | None:
 
 
 def _where(made: Mapping[str, Any]) -> str:
-    return f"on {', '.join(sorted(set(made['devices'])))}" if made else "not measured yet"
+    """The device, and how many cores a processor had if that was noted."""
+    if not made:
+        return "not measured yet"
+    kinds = {device.partition(":")[::2] for device in made["devices"]}
+    names = sorted(platform.upper() if kind in ("", platform) else kind for platform, kind in kinds)
+    cores = f" with {made['cores']} cores" if "cores" in made else ""
+    return f"on {', '.join(names)}{cores}"

@@ -244,7 +244,7 @@ def test_times_stand_beside_the_papers_seconds_and_ratios(tmp_path):
     (tmp_path / "timing" / "heat.json").write_text(json.dumps(HEAT))
     (tmp_path / "timing" / "operator.json").write_text(json.dumps(OPERATOR))
     heat, dynamics, _, _, _, operator = tables.render("timing", tmp_path).split("\n\n")
-    assert "ours on cpu:cpu, the paper's on an RTX 3090" in heat
+    assert "ours on CPU, the paper's on an RTX 3090" in heat
     assert [text for _, text in parse(heat)["fno_rnn"]] == [
         "65.00", "6.34", "6.50", "8.03", "9.00", "0.74", "4.50", "14.80",
     ]  # fmt: skip

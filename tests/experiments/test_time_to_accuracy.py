@@ -23,9 +23,13 @@ def test_settings_of_every_target_exist():
 
 def test_the_table_has_a_line_for_every_target():
     start = {"seconds": 41.6, "cpu_seconds": 63.2, "step": 700}
-    made = {"devices": ["cpu:cpu"], "targets": [{"target": 2.6e-4, "cold": start, "warm": {**start, "seconds": 30.2}}]}
+    made = {
+        "devices": ["cpu:cpu"],
+        "cores": 2,
+        "targets": [{"target": 2.6e-4, "cold": start, "warm": {**start, "seconds": 30.2}}],
+    }
     title, lines = timing_lines.TIMINGS["time_to_accuracy"](made)
-    assert "on cpu:cpu" in title
+    assert title.endswith("on CPU with 2 cores")
     assert lines[1] == ["0.00026", "42", "63", "700", "30", "63"]
     assert tables.layout(lines, "text")
 
