@@ -20,7 +20,7 @@ DEFAULT = {
     "ctfno": {**CTFNO, **TRAINING},
     "ctfno_semigroup": {
         **CTFNO, **SYMMETRIES, "network": "ctfno_semigroup", "coordinates": False, "rise_time": 0.05,
-        "step_size": 0.5, "num_steps": 5, "steps": 1700, "learning_rate": 3e-3, "train_grid": 256,
+        "step_size": 0.5, "num_steps": 5, "steps": 1700, "learning_rate": 1e-3, "train_grid": 256,
         "shared_normalization": True, "window": 20, "times_per_step": 2, "random_starts": 0.9,
     },
     "fno_rnn": {
