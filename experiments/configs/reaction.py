@@ -6,14 +6,15 @@ The initial fields contain a decaying exponential, so translations and reflectio
 CTFNO = {"network": "ctfno", "width": 64, "modes": [32], "depth": 2, "heads": 4, "time_width": 512,
     "time_features": 128, "time_scale": 50.0}  # fmt: skip
 NODE = {
-    "network": "neural_ode", "width": 256, "solver": "heun", "stepping": "constant", "step_size": 0.1, "steps": 6400,
-    "learning_rate": 3e-3, "batch_size": 50, "times_per_step": 0, "shared_normalization": True, "eval_every": 400,
+    "network": "neural_ode", "width": 256, "solver": "heun", "stepping": "constant", "step_size": 0.1, "steps": 8000,
+    "learning_rate": 1e-3, "clip_norm": 0.1, "batch_size": 50, "times_per_step": 0, "shared_normalization": True,
+    "eval_every": 400,
 }  # fmt: skip
 
 DEFAULT = {
     "ctfno": {**CTFNO, "coordinates": False, "steps": 6000, "learning_rate": 1e-3, "times_per_step": 5},
     "node": {**NODE, "augmented": 0},
-    "anode": {**NODE, "augmented": 100, "steps": 5200},
+    "anode": {**NODE, "augmented": 100, "steps": 5600, "learning_rate": 3e-3},
     "neural_flow": {
         "network": "neural_flow", "steps": 1200, "eval_every": 400, "learning_rate": 1e-3, "times_per_step": 5,
         "shared_normalization": True,
