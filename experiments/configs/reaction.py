@@ -14,7 +14,7 @@ NODE = {
 DEFAULT = {
     "ctfno": {**CTFNO, "coordinates": False, "steps": 6000, "learning_rate": 1e-3, "times_per_step": 5},
     "node": {**NODE, "augmented": 0},
-    "anode": {**NODE, "augmented": 100, "steps": 5600, "learning_rate": 3e-3},
+    "anode": {**NODE, "augmented": 100, "steps": 5600},
     "neural_flow": {
         "network": "neural_flow", "steps": 1200, "eval_every": 400, "learning_rate": 1e-3, "times_per_step": 5,
         "shared_normalization": True,
