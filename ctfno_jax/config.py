@@ -65,7 +65,7 @@ class OptimizerConfig:
     learning_rate: float = 1e-3  # largest value of the schedule
     schedule: str = "one_cycle"  # constant, step, cosine, one_cycle, exponential
     warmup_fraction: float = 0.1  # of all steps, for one_cycle
-    final_fraction: float = 1e-3  # last rate over largest, for cosine and one_cycle; the floor for exponential
+    final_fraction: float = 1e-3  # last rate over largest, for cosine and one_cycle; the floor for step and exponential
     decay_factor: float = 0.8  # for step (every decay_steps) and exponential (every step)
     decay_steps: int = 2000
     weight_decay: float = 0.0  # decoupled; adamw only

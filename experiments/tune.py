@@ -86,13 +86,12 @@ def work(cell: Cell) -> jobs.Work:
 
 
 def settings(cell: Cell) -> str:
-    """Changed settings of a trial, without its steps and data seed."""
-    words = shlex.split(dataclasses.replace(cell, overrides=_changed(cell)).command)[5:]
-    return " ".join(word.removeprefix("--") for word in words if not word.startswith("--seed=")) or "as it is"
-
-
-def _changed(cell: Cell) -> dict[str, Any]:
-    return {name: value for name, value in cell.overrides.items() if name not in ("steps", "data_seed")}
+    """The rate of a trial and the settings it changes, without its steps and data seed."""
+    changed = {name: value for name, value in cell.overrides.items() if name not in ("steps", "data_seed")}
+    # The rate is always named: that of the cell may change later.
+    named = {"learning_rate": cell.config().optimizer.learning_rate, **changed}
+    words = shlex.split(dataclasses.replace(cell, overrides=named).command)[5:]
+    return " ".join(word.removeprefix("--") for word in words if not word.startswith("--seed="))
 
 
 def entry(cell: Cell, failure: jobs.Failure | None) -> dict[str, Any]:

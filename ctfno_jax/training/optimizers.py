@@ -8,7 +8,7 @@ OPTIMIZERS = ("adam", "adamw", "adamax", "sgd")
 # Schedules, with the settings that each of them reads.
 SCHEDULES = {
     "constant": (),
-    "step": ("decay_factor", "decay_steps"),
+    "step": ("decay_factor", "decay_steps", "final_fraction"),
     "cosine": ("final_fraction",),
     "one_cycle": ("warmup_fraction", "final_fraction"),
     "exponential": ("decay_factor", "final_fraction"),
@@ -20,17 +20,16 @@ def schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:
     peak = config.learning_rate
     if config.schedule == "constant" or (config.schedule in ("step", "exponential") and config.decay_factor == 1):
         return optax.constant_schedule(peak)
+    floor = peak * config.final_fraction
     if config.schedule == "step":
-        return optax.exponential_decay(peak, config.decay_steps, config.decay_factor, staircase=True)
+        return optax.exponential_decay(peak, config.decay_steps, config.decay_factor, staircase=True, end_value=floor)
     if config.schedule == "exponential":
-        return optax.exponential_decay(peak, 1, config.decay_factor, end_value=peak * config.final_fraction)
+        return optax.exponential_decay(peak, 1, config.decay_factor, end_value=floor)
     if config.schedule == "cosine":
         return optax.cosine_decay_schedule(peak, num_steps, alpha=config.final_fraction)
     if config.schedule == "one_cycle":
         warmup = max(1, round(config.warmup_fraction * num_steps))
-        return optax.warmup_cosine_decay_schedule(
-            peak / 25, peak, warmup, max(warmup + 1, num_steps), end_value=peak * config.final_fraction
-        )
+        return optax.warmup_cosine_decay_schedule(peak / 25, peak, warmup, max(warmup + 1, num_steps), end_value=floor)
     raise ValueError(f"unknown schedule {config.schedule!r}; known are {', '.join(SCHEDULES)}")
 
 

@@ -18,7 +18,7 @@ DEFAULT = {
     "ctfno": {**CTFNO, **DEEP, **TRAINING, "time_width": 256},
     "ctfno_semigroup": {
         **CTFNO, **DEEP, "network": "ctfno_semigroup", "time_width": 256, "coordinates": False, "rise_time": 0.005,
-        "step_size": 0.05, "num_steps": 20, "steps": 600, "eval_every": 600, "learning_rate": 1e-3, "clip_norm": 0.01,
+        "step_size": 0.05, "num_steps": 20, "steps": 600, "eval_every": 600, "learning_rate": 2e-3, "clip_norm": 0.01,
         "train_grid": 256, "batch_size": 50, "times_per_step": 2, "window": 20, "random_starts": 0.9,
         "reflections": True, "shared_normalization": True,
     },

@@ -6,8 +6,8 @@ DEFAULT = {
     "ctfno": {**dynamics.CTFNO, **dynamics.TRAINING, "out_features": 1, "steps": 17000, "times_per_step": 8},
     "node": {**dynamics.NODE, **dynamics.TRAINING, "out_features": 1, "steps": 5400, "times_per_step": 0},
     "anode": {**dynamics.ANODE, **dynamics.TRAINING, "out_features": 1, "steps": 5400, "times_per_step": 0},
-    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "out_features": 1, "steps": 3400,
-        "times_per_step": 25},
+    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "learning_rate": 2e-2, "out_features": 1,
+        "steps": 3400, "times_per_step": 25},
     "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.TRAINING, "out_features": 1, "steps": 5800,
         "times_per_step": 25},
 }  # fmt: skip

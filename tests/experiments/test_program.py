@@ -126,7 +126,7 @@ def test_none_takes_a_bound_off_again(monkeypatch):
         (["--schedule=linear"], "unknown schedule 'linear'; known are constant"),
         (["--weight_decay=0.1"], r"weight_decay=0\.1 needs optimizer adamw, got adam"),
         (["--decay_steps=7"], "schedule one_cycle does not read decay_steps; remove --decay_steps"),
-        (["--schedule=step", "--final_fraction=0.5"], "schedule step does not read final_fraction; remove"),
+        (["--schedule=constant", "--final_fraction=0.5"], "schedule constant does not read final_fraction; remove"),
         (["--random_starts=0.5"], "random_starts and window use solutions as initial states"),
         (["--loss=elbo"], "unknown loss 'elbo'; known are mse, rmse, relative_l2"),
         (

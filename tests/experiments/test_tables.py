@@ -185,7 +185,7 @@ def test_the_paper_stands_beside_its_own_protocol_on_plane_vibration(tmp_path):
     assert {dict(line)["paper"] for line in parse(ours).values()} == {"-"}
 
 
-def test_small_tables_show_medians(tmp_path):
+def test_errors_over_the_bound_have_their_range_and_those_over_the_data_are_medians(tmp_path):
     for seed, mse in enumerate((0.01, 0.02, 0.09)):
         overrides = {"stability_bound": 1.2, "stability_rule": "rows"}
         cell = Cell("vibration", "plane_vibration", "ctfno", "paper", seed, overrides)
@@ -193,7 +193,8 @@ def test_small_tables_show_medians(tmp_path):
         cell = Cell("pde", "heat", "ctfno", seed=seed, overrides=catalog.efficiency_overrides()[0])
         write_row(tmp_path, cell, rmse=mse)
     lines = [line.split() for line in tables.render("effect_of_bound", tmp_path).splitlines()]
-    assert ["1.2", "rows", "2.000", "1.96", "1.000", "0.2", "0.02", "3"] in lines
+    errors = ["4.000", "±", "4.000", "1.96", "2.000", "±", "2.000"]
+    assert ["1.2", "rows", *errors, "0.2", "0.02", "3"] in lines
     assert len(lines) == 2 + len(catalog.bound_overrides())
     lines = [line.split() for line in tables.render("data_efficiency", tmp_path).splitlines()]
     assert lines[2] == ["20", "2.000", "3", "-", "0", "-", "0"]

@@ -23,7 +23,7 @@ def test_a_trial_has_data_of_its_own_and_a_part_of_the_steps():
     assert config.train.steps == pytest.approx(default.train.steps / 4, abs=50)
     assert (config.optimizer.learning_rate, config.network.network_fields["depth"], config.seed) == (5e-3, 3, 2)
     assert tune.settings(cell) == "depth=3 learning_rate=0.005"
-    assert tune.settings(tune.trial("heat", "ctfno", "", 0, 0.5)) == "as it is"
+    assert tune.settings(tune.trial("heat", "ctfno", "", 0, 0.5)) == f"learning_rate={default.optimizer.learning_rate}"
     assert tune.trial("heat", "ctfno", "steps=300", 0, 0.25).config().train.steps == 300
 
 

@@ -27,6 +27,12 @@ def test_step_schedule_multiplies_at_every_multiple(step):
     assert rate == pytest.approx(PEAK * 0.5 ** (step // 7), rel=1e-6)
 
 
+@pytest.mark.parametrize("step", [0, 6, 7, 14, 39])
+def test_step_schedule_with_one_step_down(step):
+    rate = _rate(step, schedule="step", decay_factor=0.1, decay_steps=7, final_fraction=0.1)
+    assert rate == pytest.approx(PEAK * (1.0 if step < 7 else 0.1), rel=1e-6)
+
+
 @pytest.mark.parametrize("step", [0, 1, 5, 39])
 def test_exponential_schedule_stops_at_its_floor(step):
     rate = _rate(step, schedule="exponential", decay_factor=0.9, final_fraction=0.1)
