@@ -32,6 +32,13 @@ def workdir(cell: Cell, runs: str | Path) -> Path:
     return Path(runs) / cell.experiment / cell.dataset / cell.model / variant / f"seed{cell.seed}"
 
 
+def trained(cell: Cell, runs: str | Path) -> Path:
+    """Folder of a cell's run; where that is missing, of its run with the least other seed."""
+    folder = workdir(cell, runs)
+    seeds = [int(path.name.removeprefix("seed")) for path in folder.parent.glob("seed[0-9]*")]
+    return folder if folder.is_dir() or not seeds else folder.with_name(f"seed{min(seeds)}")
+
+
 def arguments(cell: Cell, folder: Path) -> list[str]:
     """The command line of a job: that of the cell, with its folder, resumed if it has begun."""
     made = shlex.split(cell.command)[1:]

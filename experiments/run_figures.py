@@ -45,7 +45,7 @@ class Run:
 
 def load(cell: Cell, runs: Path) -> Run | None:
     """The run of a cell; None if there is none, which is named together with the command that trains it."""
-    folder = reproduce.workdir(cell, runs)
+    folder = reproduce.trained(cell, runs)
     if not folder.is_dir():
         print(f"left out: no run in {folder}; train it with {cell.command} --workdir={folder}")
         return None

@@ -217,7 +217,7 @@ def dynamics(measure: str, runs: Path, repeats: int, data_dir: str | None = None
     count = 0
     for name in models:
         cell = Cell(experiment, dataset, name, preset)
-        predictor, config = load_predictor(reproduce.workdir(cell, runs)), cell.config()
+        predictor, config = load_predictor(reproduce.trained(cell, runs)), cell.config()
         task = SeriesTask.from_config(config, data_dir=data_dir, parts=("train", "validation"))
         batch = batching.Batch(*jax.tree.map(lambda a: a[:_SERIES], (task.arrays.u0, task.arrays.times, task.arrays.u)))
         count, params = len(batch.u0), predictor.params

@@ -5,11 +5,11 @@ from experiments.configs import dynamics
 DEFAULT = {
     "ctfno": {**dynamics.CTFNO, **dynamics.TRAINING, "out_features": 1, "steps": 17000, "times_per_step": 8},
     "node": {**dynamics.NODE, **dynamics.TRAINING, "out_features": 1, "steps": 5000, "times_per_step": 0},
-    "anode": {**dynamics.ANODE, **dynamics.TRAINING, "out_features": 1, "steps": 2000, "times_per_step": 0},
-    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "out_features": 1, "steps": 3200,
-        "times_per_step": 25},
-    "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.TRAINING, "out_features": 1, "steps": 5700,
-        "times_per_step": 25},
+    "anode": {**dynamics.ANODE, **dynamics.TRAINING, "out_features": 1, "steps": 4400, "times_per_step": 0},
+    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "learning_rate": 1e-2, "out_features": 1,
+        "steps": 3200, "times_per_step": 25},
+    "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.TRAINING, "learning_rate": 2e-2, "out_features": 1,
+        "steps": 5700, "times_per_step": 25},
 }  # fmt: skip
 
 QUICK = {model: dynamics.QUICK for model in DEFAULT}

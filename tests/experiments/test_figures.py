@@ -223,6 +223,12 @@ def test_runs_are_looked_for_where_they_are_left_and_wrong_ones_are_named(tmp_pa
     assert "is a run of preset quick on generated data, not of preset default" in left_out(capsys)[0]
     (folder / "config.json").write_text(json.dumps({"preset": "default", "data": SERIES_DATA}))
     assert run_figures.load(cell, tmp_path) == run_figures.Run(_Fake(1.0), SERIES_DATA)
+    for seed in (12, 3):
+        folder.with_name(f"seed{seed}").mkdir()
+    assert reproduce.trained(cell, tmp_path) == folder
+    (folder / "config.json").unlink()
+    folder.rmdir()
+    assert reproduce.trained(cell, tmp_path) == folder.with_name("seed3")
 
 
 def test_every_figure_of_the_program_is_described_in_its_help():
