@@ -1,14 +1,19 @@
-"""CTFNO as a direct transcription of its formula, to time against: u0 repeated over times, FFT, complex einsum.
+"""Direct transcriptions of the formulas of CTFNO and of the Fourier classifier, with FFTs and complex einsums.
 
-It reads the parameters of a :class:`ctfno_jax.CTFNO` of one space dimension with a linear lifting and head, without
-padding or bound, and computes the same function.
+They compute the same functions from the same parameters, and are there to be timed against. :func:`apply` is a
+:class:`ctfno_jax.CTFNO` of one space dimension with a linear lifting and head, without padding or bound;
+:func:`classify` is a classifier without bound.
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ctfno_jax.models.classifiers import FNOClassifier
 from ctfno_jax.models.ctfno import CTFNO
+from ctfno_jax.models.inputs import padded_grid
 from ctfno_jax.ops import time_features
 from ctfno_jax.types import Params
 
@@ -49,3 +54,43 @@ def apply(
         v = jax.nn.gelu((v * scale) @ layer["pointwise"] + shift + jnp.fft.irfft(mixed, n=num_points, axis=1))
     u = v @ p["projection"]["weight"] + p["projection"]["bias"]
     return u.reshape(batch, len(times), num_points, -1)
+
+
+def classify(
+    model: FNOClassifier, params: Params, images: Float[Array, "batch height width channels"]
+) -> Float[Array, "batch classes"]:
+    """Equals ``model.apply(params, images)``."""
+    p = params["params"]
+    _, height, width, _ = images.shape
+    v = images
+    if model.coordinates:
+        axes = [jnp.arange(n, dtype=images.dtype) / n for n in (height, width)]
+        mesh = jnp.stack(jnp.meshgrid(*axes, indexing="ij"), axis=-1)
+        v = jnp.concatenate([v, jnp.broadcast_to(mesh, (*v.shape[:-1], 2))], axis=-1)
+    v = v @ p["lifting"]["weight"] + p["lifting"]["bias"]
+    grid = padded_grid((height, width), model.padding)
+    v = jax.nn.gelu(jnp.pad(v, ((0, 0), (0, grid[0] - height), (0, grid[1] - width), (0, 0))))
+    first, last = model.modes
+    rows = jnp.r_[0:first, grid[0] - first : grid[0]]
+
+    def filtered(v: Array, mix: Callable[[Array], Array]) -> Array:
+        """``IFFT(mix(FFT(v)))`` with all frequencies zero that are not retained."""
+        v_hat = jnp.fft.rfft2(v, axes=(1, 2))
+        mixed = mix(v_hat[:, rows, :last])
+        full = jnp.zeros((*v_hat.shape[:-1], mixed.shape[-1]), v_hat.dtype).at[:, rows, :last].set(mixed)
+        return jnp.fft.irfft2(full, s=grid, axes=(1, 2))
+
+    def pair(name: str) -> Array:
+        return p[f"{name}_re"] + 1j * p[f"{name}_im"]
+
+    v = filtered(v, lambda v_hat: v_hat @ pair("low_pass"))
+    for i in range(model.depth):
+        blocks, channel_map = pair(f"layer_{i}_kernel"), pair(f"layer_{i}_channel_map")
+
+        def mix(v_hat: Array, blocks: Array = blocks, channel_map: Array = channel_map) -> Array:
+            cut = v_hat.reshape(*v_hat.shape[:-1], model.num_blocks, -1)
+            return jnp.einsum("bxygi,xygio->bxygo", cut, blocks).reshape(v_hat.shape) + v_hat @ channel_map
+
+        v = jax.nn.gelu(filtered(v, mix) + v @ p[f"layer_{i}_pointwise"] + p[f"layer_{i}_bias"])
+    v = v[:, :height, :width]
+    return jnp.mean(v, axis=(1, 2)) @ p["head"]["weight"] + p["head"]["bias"]

@@ -15,43 +15,58 @@ dynamics, vibration: training step and forecast of all models on the spiral and 
 
 mujoco: training and inference of latent models on the hopper, seconds per epoch, as in the paper.
 
+images: a training step of the Fourier classifiers of MNIST and CIFAR-10 on random images, against a direct
+transcription with ``jnp.fft.rfft2`` and complex einsums, for the whole batch and, as ours, for few images at a time.
+
 peer: a training step on heat against the FNO of the neuraloperator package, which ``--python`` must have.
 
 Every number is the least of several repetitions after warm-up. ``--results_dir`` keeps them for experiments.tables.
 """
 
 import functools
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from absl import flags
 
 from ctfno_jax import files, results
-from ctfno_jax.config import ExperimentConfig, OptimizerConfig
+from ctfno_jax.config import ExperimentConfig, OptimizerConfig, from_dict
 from ctfno_jax.data import batching, problems
 from ctfno_jax.data.trajectories import FieldDataset
 from ctfno_jax.models import interface
-from ctfno_jax.models.ctfno import CTFNO, num_parameters
+from ctfno_jax.models.ctfno import num_parameters
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.predict import load_predictor
 from ctfno_jax.tasks.fields import FieldTask
+from ctfno_jax.tasks.images import ImageArrays, ImageSettings
 from ctfno_jax.tasks.latent import LatentTask
 from ctfno_jax.tasks.series import SeriesTask
 from ctfno_jax.training import losses, optimizers
 from ctfno_jax.training import step as step_lib
+from ctfno_jax.training.in_parts import in_parts
 from ctfno_jax.training.workdir import versions
 from ctfno_jax.types import Params
-from experiments import catalog, configs, host, obvious, program, reproduce, tables, time_to_accuracy, timing_lines
+from experiments import (
+    catalog,
+    configs,
+    host,
+    obvious,
+    operator_timing,
+    program,
+    reproduce,
+    tables,
+    time_to_accuracy,
+    timing_lines,
+)
 from experiments.cells import Cell
 from experiments.peers import peer as peers
+from experiments.stopwatch import best_seconds
 
 FLAGS = flags.FLAGS
 
-SIZES = ((20, 10, 256), (20, 5, 256), (20, 50, 1024))
 # Models that an epoch on heat is timed of, with what differs from the paper's settings.
 HEAT_MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "ctfno": ("ctfno", {}),
@@ -68,104 +83,6 @@ SERIES = {
 LATENT_MODELS = ("ctfno", "ctfno_wide", "latent_ode_rnn", "latent_ode", "neural_flow")
 _SERIES = 120  # in one step, as in the training on the spiral; fewer where a data set has fewer
 _TEST_SERIES = 2000  # of the hopper
-
-
-def best_seconds(fn: Callable[..., Any], *args: Any, repeats: int, warm_up: int = 2) -> float:
-    """Least wall time of several calls after warm-up."""
-    for _ in range(warm_up):
-        jax.block_until_ready(fn(*args))
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(fn(*args))
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
-# --- the operator alone -----------------------------------------------------------------------------------------------
-
-
-def matmul_rate(repeats: int) -> float:
-    """Float32 operations per second of a 2048-cube matrix product."""
-    a = jax.random.normal(jax.random.key(0), (2048, 2048))
-    return 2 * 2048**3 / best_seconds(jax.jit(jnp.matmul), a, a, repeats=repeats)
-
-
-def operations(model: CTFNO, batch: int, num_times: int, num_points: int) -> tuple[float, float]:
-    """Operations in the matrix products of a forward pass, and of a forward and backward pass.
-
-    A backward pass does each product once more for the field and, where there is a weight, once more for the weight;
-    the transforms have none.
-    """
-    (modes,) = model.modes
-    pairs = batch * num_times
-    transform = 2 * num_points * 2 * modes * model.width
-    mixing = 2 * 4 * modes * model.width**2
-    pointwise = 2 * num_points * model.width**2
-    head = 2 * num_points * model.width * model.out_channels
-    # The first layer's transform and mixing are done once per sample, on the few input channels: not counted.
-    transforms = pairs * transform * (2 * model.depth - 1)
-    weighted = pairs * ((model.depth - 1) * (mixing + pointwise) + head)
-    return transforms + weighted, 2 * transforms + 3 * weighted
-
-
-def time_model(apply_fn: Callable[..., Any], args: tuple[Any, ...], repeats: int) -> dict[str, float]:
-    """Seconds of a forward pass, and of a forward and backward pass with respect to the parameters."""
-    backward = jax.grad(lambda p, u0, t: jnp.mean(jnp.square(apply_fn(p, u0, t))))
-    passes = {"forward": apply_fn, "forward_backward": backward}
-    return {name: best_seconds(jax.jit(fn), *args, repeats=repeats) for name, fn in passes.items()}
-
-
-def random_request(model: CTFNO, batch: int, num_times: int, num_points: int) -> tuple[Params, Any, Any]:
-    """Initial parameters, random fields and query times."""
-    u0 = jax.random.normal(jax.random.key(1), (batch, num_points, 1))
-    times = jnp.linspace(0.05, 2.5, num_times)
-    return model.init(jax.random.key(0), u0[:1], times[:1]), u0, times
-
-
-def compare(batch: int, num_times: int, num_points: int, repeats: int) -> dict[str, Any]:
-    """Times of the three forms at one size."""
-    model = CTFNO(coordinates=False, time_scale=20.0)
-    request = random_request(model, batch, num_times, num_points)
-    forms = {
-        "ours": model.apply,
-        "rfft": model.clone(fourier_method="fft").apply,
-        "obvious": functools.partial(obvious.apply, model),
-    }
-    # Before and after: the better rate is closer to that of the undisturbed machine.
-    rate = matmul_rate(repeats)
-    seconds = {name: time_model(fn, request, repeats) for name, fn in forms.items()}
-    rate = max(rate, matmul_rate(repeats))
-    counts = zip(seconds["ours"].items(), operations(model, batch, num_times, num_points), strict=True)
-    return {
-        "size": [batch, num_times, num_points],
-        "seconds": seconds,
-        "matmul_gflops": rate / 1e9,
-        "fraction_of_matmul": {name: count / value / rate for (name, value), count in counts},
-    }
-
-
-def growth(repeats: int) -> dict[str, list[tuple[int, float]]]:
-    """Seconds of a forward and backward pass as times, points or width grow, the others fixed."""
-
-    def seconds(num_times: int = 8, num_points: int = 256, width: int = 64) -> float:
-        model = CTFNO(width=width, coordinates=False, time_scale=20.0)
-        return time_model(model.apply, random_request(model, 8, num_times, num_points), repeats)["forward_backward"]
-
-    return {
-        "times": [(n, seconds(num_times=n)) for n in (1, 4, 16, 64)],
-        "points": [(n, seconds(num_points=n)) for n in (128, 256, 512, 1024)],
-        "width": [(n, seconds(width=n)) for n in (32, 64, 128)],
-    }
-
-
-def operator(repeats: int, *, quick: bool = False) -> dict[str, Any]:
-    """All numbers on the operator; the smallest size only if ``quick``."""
-    sizes = [
-        compare(*size, repeats=repeats if size[-1] < 1024 else max(2, repeats // 4))
-        for size in SIZES[: 1 if quick else None]
-    ]
-    return {"sizes": sizes, "growth": {} if quick else growth(repeats)}
 
 
 # --- training and inference -------------------------------------------------------------------------------------------
@@ -262,6 +179,44 @@ def mujoco(repeats: int, data_dir: str | None = None) -> dict[str, Any]:
     return {"num_train": num_train, "num_test": num_test, "models": numbers}
 
 
+def images(repeats: int) -> dict[str, Any]:
+    """Seconds of a training step of the Fourier classifiers, and of their direct transcription."""
+    numbers: dict[str, Any] = {}
+    for dataset in catalog.IMAGES:
+        problem, config = problems.problem(dataset), Cell("images", dataset, "fno").config()
+        assert isinstance(problem, problems.ImageProblem)
+        model: Any = build_model(config.network.network, **config.network.network_fields)
+        settings = from_dict(ImageSettings, config.settings, "settings")
+        pixels, labels = jax.random.split(jax.random.key(0))
+        size = (settings.batch_size, *problem.image_size, problem.channels)
+        batch = ImageArrays(
+            jax.random.uniform(pixels, size), jax.random.randint(labels, size[:1], 0, problem.num_classes)
+        )
+        params = jax.jit(model.init)(jax.random.key(1), batch.images[:1])
+        direct = functools.partial(_cross_entropy, functools.partial(obvious.classify, model))
+        forms = {
+            "ours": in_parts(functools.partial(_cross_entropy, model.apply), settings.images_per_pass),
+            "obvious": direct,
+            "obvious in parts": in_parts(direct, settings.images_per_pass),
+        }
+        update = optimizers.optimizer(config.optimizer, config.train.steps)
+        state = step_lib.create_state(params, update, jax.random.key(2))
+        seconds = {
+            name: best_seconds(
+                jax.jit(functools.partial(step_lib.train_step, loss_fn=loss_fn, optimizer=update)), state, batch,
+                repeats=repeats,
+            )
+            for name, loss_fn in forms.items()
+        }  # fmt: skip
+        numbers[dataset] = {"seconds": seconds, "num_params": num_parameters(params["params"])}
+    return {"batch_size": settings.batch_size, "images_per_pass": settings.images_per_pass, "datasets": numbers}
+
+
+def _cross_entropy(logits_fn: Any, params: Params, batch: ImageArrays) -> Any:
+    logits = logits_fn(params, batch.images)
+    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels))
+
+
 def peer(python: str, repeats: int) -> dict[str, Any]:
     """Seconds of a training step on heat of CTFNO, as large as in the paper, and of an FNO of another library.
 
@@ -322,11 +277,13 @@ def main() -> None:
     if FLAGS.quick and FLAGS.results_dir:
         raise ValueError("--quick measures one size only, which is no result; remove it or --results_dir")
     if name == "operator":
-        numbers = operator(repeats, quick=FLAGS.quick)
+        numbers = operator_timing.measure(repeats, quick=FLAGS.quick)
     elif name == "heat":
         numbers = heat(max(1, repeats // 6))
     elif name == "time_to_accuracy":
         numbers = time_to_accuracy.measure()
+    elif name == "images":
+        numbers = images(repeats)
     elif name == "peer":
         numbers = peer(FLAGS.python, repeats)
     elif name == "mujoco":
@@ -337,24 +294,9 @@ def main() -> None:
     title, lines = timing_lines.TIMINGS[name](made)
     print(f"{title}\n{tables.layout(lines, 'text')}")
     if name == "operator":
-        print(operator_notes(made))
+        print(operator_timing.notes(made))
     if FLAGS.results_dir:
         files.write_json(Path(FLAGS.results_dir) / "timing" / f"{name}.json", made)
-
-
-def operator_notes(made: dict[str, Any]) -> str:
-    """Arithmetic rates and growth as text."""
-    lines = []
-    for result in made["sizes"]:
-        size, fraction = " x ".join(map(str, result["size"])), result["fraction_of_matmul"]
-        lines.append(
-            f"{size}: CTFNO runs at {fraction['forward']:.0%} forward and {fraction['forward_backward']:.0%} forward "
-            f"and backward of the rate of a matrix product, {result['matmul_gflops']:.0f} GFLOP/s"
-        )
-    for name, values in made["growth"].items():
-        first = values[0][1]
-        lines.append(f"{name}: " + ", ".join(f"{n}: {1e3 * s:.1f} ms (x {s / first:.1f})" for n, s in values))
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -91,6 +91,20 @@ def _peer_timing(made: Mapping[str, Any]) -> Block:
     return f"heat: one training step of 20 trajectories at two times each on 256 points, {_where(made)}", lines
 
 
+def _image_timing(made: Mapping[str, Any]) -> Block:
+    labels = {"ours": "FNOClassifier", "obvious": "direct transcription", "obvious in parts": "the same in parts"}
+    lines = [["data", "form", "training ms", "/ FNOClassifier", "parameters"]]
+    for dataset, found in made.get("datasets", {}).items():
+        seconds = found["seconds"]
+        lines += [
+            [dataset, label, f"{1e3 * seconds[form]:.0f}", ratio(seconds[form], seconds["ours"]),
+                f"{found['num_params']:,}"]
+            for form, label in labels.items()
+        ]  # fmt: skip
+    size = f" of {made['batch_size']} images, in parts of {made['images_per_pass']}" if made else ""
+    return f"classifiers: one training step{size}, {_where(made)}", lines
+
+
 # Title and lines from what experiments.timing has measured; from nothing if it was not run.
 TIMINGS: dict[str, Callable[[Mapping[str, Any]], Block]] = {
     "heat": _heat_timing,
@@ -99,6 +113,7 @@ TIMINGS: dict[str, Callable[[Mapping[str, Any]], Block]] = {
         _dynamics_timing, title="plane vibration, published protocol", models=catalog.VIBRATION
     ),
     "mujoco": _mujoco_timing,
+    "images": _image_timing,
     "peer": _peer_timing,
     "operator": _operator_timing,
     "time_to_accuracy": _accuracy_timing,

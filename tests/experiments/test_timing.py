@@ -12,10 +12,11 @@ from helpers import small_latent
 
 from ctfno_jax.config import NetworkConfig
 from ctfno_jax.data import series
+from ctfno_jax.models.classifiers import FNOClassifier
 from ctfno_jax.models.ctfno import CTFNO
 from ctfno_jax.models.registry import build_model
 from ctfno_jax.tasks.series import SeriesSettings, SeriesTask
-from experiments import configs, obvious, timing
+from experiments import configs, obvious, operator_timing, timing, timing_lines
 
 CTFNO_FIELDS = {"width": 4, "modes": [3], "depth": 1, "heads": 1, "time_width": 4, "time_features": 4}
 
@@ -32,12 +33,24 @@ def test_the_direct_transcription_is_the_same_function():
     np.testing.assert_allclose(found, jax.jit(model.apply)(params, u0, times), atol=2e-5)
 
 
+@pytest.mark.parametrize("coordinates", [True, False])
+def test_the_direct_transcription_of_the_classifier_is_the_same_function(coordinates):
+    model = FNOClassifier(
+        num_classes=5, width=6, modes=(3, 4), depth=2, num_blocks=3, coordinates=coordinates, padding=0.2
+    )
+    images = jax.random.uniform(jax.random.key(0), (4, 10, 13, 2))
+    params = jax.jit(model.init)(jax.random.key(1), images)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, params)  # biases are zero at the start
+    found = jax.jit(lambda *args: obvious.classify(model, *args))(params, images)
+    np.testing.assert_allclose(found, jax.jit(model.apply)(params, images), atol=2e-5)
+
+
 def test_operations_by_hand():
     model = CTFNO(width=4, modes=(3,), depth=2)
     # Per sample and time: three transforms of 10 points, 6 rows and 4 channels; one complex mixing of 3 frequencies;
     # one pointwise map and the head at 10 points.
     transforms, mixing, pointwise, head = 3 * 2 * 10 * 6 * 4, 8 * 3 * 16, 2 * 10 * 16, 2 * 10 * 4
-    forward, both = timing.operations(model, batch=2, num_times=5, num_points=10)
+    forward, both = operator_timing.operations(model, batch=2, num_times=5, num_points=10)
     assert forward == 10 * (transforms + mixing + pointwise + head)
     assert both == 10 * (2 * transforms + 3 * (mixing + pointwise + head))
 
@@ -138,13 +151,34 @@ def test_an_epoch_of_the_hopper_asks_for_all_times(monkeypatch):
     assert asked == [(8,)]
 
 
+def test_a_step_of_a_classifier_is_timed_in_all_its_forms(monkeypatch):
+    called = []
+
+    def best_seconds(fn, state, batch, *, repeats):
+        # Traced, so that all forms must fit; the seconds are the order of the calls.
+        jax.eval_shape(fn, state, batch)
+        called.append(batch.images.shape)
+        return float(len(called))
+
+    monkeypatch.setattr(timing, "best_seconds", best_seconds)
+    made = timing.images(1)
+    assert called == [(256, 28, 28, 1)] * 3 + [(256, 32, 32, 3)] * 3
+    assert made["datasets"]["mnist"]["seconds"] == {"ours": 1.0, "obvious": 2.0, "obvious in parts": 3.0}
+    assert made["datasets"]["mnist"]["num_params"] == 67_114
+    made = {**made, "devices": ["cpu:cpu"]}
+    title, lines = timing_lines.TIMINGS["images"](made)
+    assert "256 images, in parts of 16" in title
+    assert lines[2] == ["mnist", "direct transcription", "2000", "2.00", "67,114"]
+    assert lines[5] == ["cifar10", "direct transcription", "5000", "1.25", "156,874"]
+
+
 def test_notes_give_rates_and_growth():
     made = {
         "sizes": [{"size": [2, 3, 4], "matmul_gflops": 100.0,
                    "fraction_of_matmul": {"forward": 0.4, "forward_backward": 0.25}}],
         "growth": {"width": [(32, 0.01), (64, 0.03)]},
     }  # fmt: skip
-    first, second = timing.operator_notes(made).splitlines()
+    first, second = operator_timing.notes(made).splitlines()
     assert "2 x 3 x 4: CTFNO runs at 40% forward and 25% forward and backward" in first
     assert second == "width: 32: 10.0 ms (x 1.0), 64: 30.0 ms (x 3.0)"
 
