@@ -81,6 +81,18 @@ def append_json_line(path: str | Path, values: Mapping[str, Any]) -> None:
         file.write(json.dumps(values) + "\n")
 
 
+def read_json_lines(path: str | Path) -> list[dict[str, Any]]:
+    """The intact objects of a file that :func:`append_json_line` writes; an incomplete last line is left out."""
+    path, found = Path(path), []
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+        try:
+            values = json.loads(line)
+        except ValueError:
+            continue
+        found += [values] if isinstance(values, dict) else []
+    return found
+
+
 def truncate_json_lines(path: str | Path, last_step: int) -> int:
     """Drops lines of steps after ``last_step``, which a resumed run writes again, and lines that are no JSON objects.
 

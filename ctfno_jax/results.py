@@ -40,6 +40,7 @@ def finish(
         "train_seconds": round(trained.train_seconds, 1),
         "cpu_seconds": round(trained.cpu_seconds, 1),
         "metrics": {**scores, **trained.metrics, "best_step": trained.best_step},
+        "validation_curve": workdir.validation_curve(task.metric),
         "source": task.data.source,
         "data": {name: float(f"{value:.6g}") for name, value in task.data.info.items()},
         "config": workdir.config,

@@ -2,7 +2,8 @@
 
 From rows of finished cells: ``error_over_time``, test error of every model against time; ``effect_of_bound``, errors
 and certified growth on plane vibration against the bound M; ``singular_values``, of weights trained there with a tight
-and a loose M; ``data_efficiency``, test error on heat against the number of training trajectories.
+and a loose M; ``data_efficiency``, test error on heat against the number of training trajectories; ``image_bounds``,
+accuracy of a classifier against M; ``learning_curves``, accuracy of classifiers with and without a bound by epoch.
 
 From trained runs, in the folders where experiments.reproduce leaves them: ``heatmaps``, truth, prediction and error of
 one test trajectory of every equation; ``trajectories``, forecasts of low-dimensional dynamics by every model;
@@ -21,7 +22,9 @@ from absl import flags
 from matplotlib.figure import Figure
 
 from ctfno_jax import files
+from ctfno_jax.data import problems
 from ctfno_jax.plotting import efficiency, stability, suite
+from ctfno_jax.plotting import images as image_plots
 from experiments import catalog, configs, program, run_figures
 from experiments.cells import Cell
 from experiments.table_lines import Results
@@ -32,6 +35,9 @@ FLAGS = flags.FLAGS
 _SHOWN_BOUNDS = (1.2, 10.0)
 _BOUND_METRICS = {
     "training error": "train_mse", "test error": "mse", "certified": "certified_lipschitz", "measured": "measured_gain",
+}  # fmt: skip
+_IMAGE_METRICS = {
+    "clean": "accuracy", "PGD 5/255": "pgd_5", "APGD 5/255": "apgd_5", "certified": "certified_accuracy",
 }  # fmt: skip
 _MATRICES = {"kernels": "kernels R(t, k), mean over times", "pointwise": "pointwise maps W(t), mean over times"}
 
@@ -99,6 +105,37 @@ def data_efficiency(results: Path) -> Figure | None:
     return efficiency.box_plots(errors) if errors else None
 
 
+def image_bounds(results: Path) -> Figure | None:
+    """Accuracy on CIFAR-10 as it is, attacked and certified against the bound M."""
+    found = Results(results)
+    curves: dict[str, dict[float | None, list[float]]] = {}
+    for cell in catalog.cells("image_bounds", num_seeds=1):
+        some = found.of(cell)
+        if not some:
+            _left_out(cell, results)
+        bound: Any = cell.config().network.network_fields["stability_bound"]
+        for name, metric in _IMAGE_METRICS.items() if some else ():
+            curves.setdefault(name, {})[bound] = [row["metrics"][metric] for row in some]
+    return image_plots.accuracy_by_bound(curves, title="cifar10: accuracy and the bound M") if curves else None
+
+
+def learning_curves(results: Path, preset: str) -> Figure | None:
+    """Validation accuracy by epoch of classifiers with and without a bound, of the first seed."""
+    found = Results(results)
+    curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
+    for dataset in catalog.IMAGES:
+        for model in ("fno", "fno_stabilized"):
+            cell = Cell("images", dataset, model, preset)
+            some = found.of(cell)
+            if not some:
+                _left_out(cell, results)
+                continue
+            curve, num_train = some[0]["validation_curve"], problems.problem(dataset).num_train
+            epochs = np.asarray(curve["step"]) * some[0]["config"]["settings"]["batch_size"] / num_train
+            curves.setdefault(dataset, {})[model] = (epochs, 1 - np.asarray(curve["validation_error"]))
+    return image_plots.learning_curves(curves) if curves else None
+
+
 def _left_out(cell: Cell, results: Path) -> None:
     print(f"left out: no row in {results} of {cell.command}")
 
@@ -117,6 +154,8 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "effect_of_bound": lambda: effect_of_bound(_results()),
     "singular_values": lambda: singular_values(_results()),
     "data_efficiency": lambda: data_efficiency(_results()),
+    "image_bounds": lambda: image_bounds(_results()),
+    "learning_curves": lambda: learning_curves(_results(), FLAGS.preset),
     "heatmaps": lambda: run_figures.heatmaps(*_runs()),
     "trajectories": lambda: run_figures.trajectories(*_runs()),
     "spiral_extrapolation": lambda: run_figures.spiral_extrapolation(*_runs()),

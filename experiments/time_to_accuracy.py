@@ -4,7 +4,6 @@ Every target has a run of its own, with a schedule of a length for it. The run i
 error is at the target. The first start compiles everything; the second finds the compiled programs on disk.
 """
 
-import json
 import os
 import shlex
 import subprocess
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ctfno_jax import files
 from ctfno_jax.config import ConfigError
 from experiments.cells import Cell
 
@@ -80,11 +80,6 @@ def reach(cell: Cell, target: float, folder: Path, name: str) -> dict[str, float
 
 
 def _reached(path: Path, target: float) -> int | None:
-    """The first step whose validation error is at the target; the last line may still be in the making."""
-    if not path.exists():
-        return None
-    for line in path.read_text().split("\n")[:-1]:
-        values = json.loads(line)
-        if values.get("validation_rmse", float("inf")) <= target:
-            return values["step"]
-    return None
+    """The first step whose validation error is at the target; None if there is none yet."""
+    reached = (v["step"] for v in files.read_json_lines(path) if v.get("validation_rmse", float("inf")) <= target)
+    return next(reached, None)

@@ -66,5 +66,7 @@ def test_lines_after_the_resumed_step_and_incomplete_lines_are_dropped(tmp_path)
         files.append_json_line(path, {"step": step})
     with open(path, "a") as file:
         file.write('{"step": 4')
+    assert [values["step"] for values in files.read_json_lines(path)] == [100, 200, 300]
+    assert files.read_json_lines(tmp_path / "missing.jsonl") == []
     files.truncate_json_lines(path, last_step=200)
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [100, 200]

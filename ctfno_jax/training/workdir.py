@@ -115,6 +115,11 @@ class Workdir:
                 f"warning: {path} has {damaged} damaged line(s), which are dropped; the run is not affected", flush=True
             )
 
+    def validation_curve(self, metric: str) -> dict[str, list[float]]:
+        """Steps of all evaluations so far, and the metric at each."""
+        lines = [line for line in files.read_json_lines(self.path / "metrics.jsonl") if metric in line]
+        return {name: [line[name] for line in lines] for name in ("step", metric)}
+
     def hooks(self, store: checkpoint.CheckpointStore, description: Mapping[str, Any], metric: str) -> list[loop.Hook]:
         """Hooks that write a line of metrics after every call and a checkpoint after every evaluation."""
 

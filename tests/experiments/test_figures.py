@@ -85,6 +85,36 @@ def test_data_efficiency_shows_every_seed_at_its_number_of_trajectories(tmp_path
     assert len(left_out(capsys)) == len(catalog.efficiency_overrides()) - 2
 
 
+def test_accuracies_stand_at_their_bound_and_none_comes_last(tmp_path, capsys):
+    for overrides, seed, clean in (({}, 0, 0.6), ({}, 1, 0.8), ({"stability_bound": None}, 0, 0.5)):
+        cell = Cell("images", "cifar10", "fno_stabilized", seed=seed, overrides=overrides)
+        write_row(tmp_path, cell, accuracy=clean, pgd_5=clean / 2, apgd_5=clean / 4, certified_accuracy=0.0)
+    (axis,) = figures.image_bounds(tmp_path).axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["1.2", "none"]
+    by_label = {line.get_label(): line.get_ydata() for line in axis.lines}
+    np.testing.assert_allclose(by_label["clean"], [70, 50])
+    np.testing.assert_allclose(by_label["APGD 5/255"], [17.5, 12.5])
+    assert len(left_out(capsys)) == len(catalog.IMAGE_BOUNDS) - 2
+    assert figures.image_bounds(tmp_path / "nowhere") is None
+
+
+def test_a_learning_curve_counts_epochs(tmp_path, capsys):
+    cell = Cell("images", "mnist", "fno")
+    write_row(tmp_path, cell, accuracy=0.9)
+    path = cell.row_path(tmp_path)
+    row = json.loads(path.read_text())
+    row["validation_curve"] = {"step": [550, 1100], "validation_error": [0.25, 0.125]}
+    row["config"] = cell.config().to_dict()
+    path.write_text(json.dumps(row))
+    (axis,) = figures.learning_curves(tmp_path, "default").axes
+    (line,) = axis.lines
+    # Batches of 256 from 55,000 images.
+    np.testing.assert_allclose(line.get_xdata(), [2.56, 5.12])
+    np.testing.assert_allclose(line.get_ydata(), [75.0, 87.5])
+    assert (axis.get_title(), line.get_label()) == ("mnist", "fno")
+    assert len(left_out(capsys)) == 3
+
+
 # --- from runs --------------------------------------------------------------------------------------------------------
 
 FIELD_DATA = {"num_test": 4, "data_seed": 1, "data_file": "", "data_options": {"num_points": 16, "num_times": 3}}

@@ -151,6 +151,7 @@ def test_an_epoch_of_the_hopper_asks_for_all_times(monkeypatch):
     assert asked == [(8,)]
 
 
+@pytest.mark.slow
 def test_a_step_of_a_classifier_is_timed_in_all_its_forms(monkeypatch):
     called = []
 

@@ -204,6 +204,7 @@ def test_every_call_is_logged_and_evaluated_or_last_states_are_saved(tmp_path):
         {"step": 4, "loss": 0.5, "seconds": 1.235, "error": 0.25, "other": 9.0},
         {"step": 6, "loss": 0.5, "seconds": 1.235},
     ]
+    assert folder.validation_curve("error") == {"step": [4], "error": [0.25]}
     spent = {"train_seconds": 1.23456, "cpu_seconds": 2.0, "note": "x"}
     assert store.saved == [
         (4, "state 4", {**spent, "metrics": {"error": 0.25, "other": 9.0}}, 0.25),
