@@ -20,9 +20,9 @@ DEFAULT = {
     },
     "ctfno_semigroup": {
         **CTFNO, "network": "ctfno_semigroup", "modes": [48], "depth": 4, "time_width": 256, "coordinates": False,
-        "rise_time": 0.004, "step_size": 0.04, "num_steps": 25, "steps": 3400, "eval_every": 1700, "learning_rate": 2e-3,
-        "train_grid": 256, "shared_normalization": True, "window": 4, "times_per_step": 2, "random_starts": 0.9,
-        "reflections": True,
+        "rise_time": 0.004, "step_size": 0.04, "num_steps": 25, "steps": 3400, "eval_every": 1700,
+        "learning_rate": 2e-3, "train_grid": 256, "shared_normalization": True, "window": 4, "times_per_step": 2,
+        "random_starts": 0.9, "reflections": True,
     },
     "fno_rnn": {
         "network": "fno_rnn", "out_channels": 3, "coordinates": False, "residual": True, "num_times": 50,
