@@ -16,7 +16,7 @@ DEFAULT = {
     "node": {**NODE, "augmented": 0},
     "anode": {**NODE, "augmented": 100, "steps": 5600},
     "neural_flow": {
-        "network": "neural_flow", "steps": 1200, "eval_every": 400, "learning_rate": 1e-3, "times_per_step": 5,
+        "network": "neural_flow", "steps": 1500, "eval_every": 500, "learning_rate": 3e-3, "times_per_step": 5,
         "shared_normalization": True,
     },
     "neural_laplace": {
@@ -24,9 +24,8 @@ DEFAULT = {
     },
     "fno_2d": {
         "network": "fno_2d", "modes": [32, 16], "coordinates": False, "time_padding": 0.12, "num_times": 50,
-        "final_time": 1.0, "steps": 1000, "eval_every": 200, "learning_rate": 1e-3, "batch_size": 8,
-        "times_per_step": 0,
-        "train_times": 50,
+        "final_time": 1.0, "steps": 1400, "eval_every": 200, "learning_rate": 1e-2, "batch_size": 8,
+        "times_per_step": 0, "train_times": 50,
     },
 }  # fmt: skip
 

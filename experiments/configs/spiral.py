@@ -3,13 +3,16 @@
 from experiments.configs import dynamics
 
 DEFAULT = {
-    "ctfno": {**dynamics.CTFNO, **dynamics.TRAINING, "out_features": 2, "steps": 17000, "times_per_step": 8},
-    "node": {**dynamics.NODE, **dynamics.TRAINING, "out_features": 2, "steps": 5800, "times_per_step": 0},
-    "anode": {**dynamics.ANODE, **dynamics.TRAINING, "out_features": 2, "steps": 6000, "times_per_step": 0},
-    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "out_features": 2, "steps": 3300,
-        "times_per_step": 25},
-    "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.TRAINING, "out_features": 2, "steps": 4700,
-        "times_per_step": 25},
+    "ctfno": {**dynamics.CTFNO, **dynamics.TRAINING, "learning_rate": 1e-2, "out_features": 2, "steps": 17000,
+        "times_per_step": 8},
+    "node": {**dynamics.NODE, **dynamics.TRAINING, "learning_rate": 1e-2, "out_features": 2, "steps": 9000,
+        "times_per_step": 0},
+    "anode": {**dynamics.ANODE, **dynamics.TRAINING, "learning_rate": 1e-2, "out_features": 2, "steps": 9000,
+        "times_per_step": 0},
+    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "learning_rate": 2e-2, "out_features": 2,
+        "steps": 4000, "times_per_step": 25},
+    "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.TRAINING, "learning_rate": 2e-3, "out_features": 2,
+        "steps": 5000, "times_per_step": 25},
 }  # fmt: skip
 
 QUICK = {model: dynamics.QUICK for model in DEFAULT}

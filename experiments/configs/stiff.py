@@ -3,11 +3,12 @@
 from experiments.configs import dynamics
 
 DEFAULT = {
-    "ctfno": {**dynamics.CTFNO, **dynamics.TRAINING, "out_features": 2, "steps": 14000, "times_per_step": 8},
+    "ctfno": {**dynamics.CTFNO, **dynamics.TRAINING, "learning_rate": 1e-2, "out_features": 2, "steps": 17000,
+        "times_per_step": 8},
     "node": {**dynamics.NODE, **dynamics.TRAINING, "out_features": 2, "steps": 3200, "times_per_step": 0},
-    "anode": {**dynamics.ANODE, **dynamics.TRAINING, "out_features": 2, "steps": 1900, "times_per_step": 0},
-    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "out_features": 2, "steps": 2800,
-        "times_per_step": 25},
+    "anode": {**dynamics.ANODE, **dynamics.TRAINING, "out_features": 2, "steps": 3000, "times_per_step": 0},
+    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "learning_rate": 2e-2, "out_features": 2,
+        "steps": 3600, "times_per_step": 25},
     "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.TRAINING, "out_features": 2, "steps": 4300,
         "times_per_step": 25},
 }  # fmt: skip
