@@ -7,7 +7,7 @@ DEFAULT = {
         "times_per_step": 8},
     "node": {**dynamics.NODE, **dynamics.TRAINING, "out_features": 2, "steps": 3200, "times_per_step": 0},
     "anode": {**dynamics.ANODE, **dynamics.TRAINING, "out_features": 2, "steps": 3000, "times_per_step": 0},
-    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "learning_rate": 2e-2, "out_features": 2,
+    "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "learning_rate": 1e-2, "out_features": 2,
         "steps": 3600, "times_per_step": 25},
     "neural_laplace": {**dynamics.NEURAL_LAPLACE, **dynamics.TRAINING, "out_features": 2, "steps": 4300,
         "times_per_step": 25},
