@@ -29,6 +29,9 @@ from ctfno_jax.models import composition, ctfno, dynamics, inputs, latent, obser
 from ctfno_jax.ops import lipschitz, spectral
 from ctfno_jax.types import Apply, Params
 
+# Times whose Jacobians are iterated together: more take more memory, as a linearised network keeps all its layers.
+_TIMES_AT_ONCE = 8
+
 
 @dataclasses.dataclass(frozen=True)
 class LayerBound:
@@ -305,19 +308,34 @@ def measured_gain(
 
     It is a lower bound on the Lipschitz constant: what an input error does grow by, where a certificate says by how
     much it can.
+
+    Args:
+      apply_fn: ``(params, u0, times) -> u`` for a batch of states, each with its own times ``(batch, time)``.
+      params: first argument of ``apply_fn``.
+      u0: the state.
+      times: query times.
+      num_iterations: of the power method.
+      seed: of its random start.
     """
+    times = inputs.as_float(times)
+    start = jax.random.normal(jax.random.key(seed), u0.shape, u0.dtype)
+    over_state = tuple(range(1, u0.ndim + 1))
 
-    def gain(t: Array) -> Array:
-        solve = lambda a: apply_fn(params, a[None], t[None])[0, 0]  # noqa: E731
-        _, forward = jax.linearize(solve, u0)
-        backward = jax.linear_transpose(forward, u0)
+    def normalized(directions: Array) -> Array:
+        return directions / jnp.sqrt(jnp.sum(jnp.square(directions), axis=over_state, keepdims=True))
 
-        def iterate(_: int, direction: Array) -> Array:
-            (direction,) = backward(forward(direction))
-            return direction / jnp.linalg.norm(direction)
+    def gains(some_times: Float[Array, " time"]) -> Float[Array, " time"]:
+        """Several times at once, each for a copy of the state: the Jacobian of the batch is block-diagonal."""
+        copies = jnp.broadcast_to(u0, (len(some_times), *u0.shape))
+        solve = lambda a: apply_fn(params, a, some_times[:, None])[:, 0]  # noqa: E731
+        _, forward = jax.linearize(solve, copies)
+        backward = jax.linear_transpose(forward, copies)
+        iterate = lambda _, directions: normalized(backward(forward(directions))[0])  # noqa: E731
+        directions = jax.lax.fori_loop(0, num_iterations, iterate, normalized(jnp.broadcast_to(start, copies.shape)))
+        grown = forward(directions)
+        return jnp.sqrt(jnp.sum(jnp.square(grown), axis=tuple(range(1, grown.ndim))))
 
-        start = jax.random.normal(jax.random.key(seed), u0.shape, u0.dtype)
-        direction = jax.lax.fori_loop(0, num_iterations, iterate, start / jnp.linalg.norm(start))
-        return jnp.linalg.norm(forward(direction))
-
-    return np.asarray(jax.lax.map(gain, inputs.as_float(times)))
+    size = min(_TIMES_AT_ONCE, len(times))
+    # The last time fills up the last part.
+    parts = jnp.pad(times, (0, -len(times) % size), mode="edge").reshape(-1, size)
+    return np.asarray(jax.lax.map(gains, parts)).reshape(-1)[: len(times)]

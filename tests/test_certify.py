@@ -231,9 +231,11 @@ def test_measured_gain_is_the_largest_singular_value_of_the_jacobian():
 
 def test_measured_gain_of_a_linear_map_is_its_norm():
     matrix = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
-    apply_fn = lambda p, a, t: t[None, :, None, None] * jnp.einsum("xy,byc->bxc", p, a)[:, None]  # noqa: E731
-    gain = measured_gain(apply_fn, matrix, jnp.ones((5, 1)), jnp.asarray([1.0, 3.0]), num_iterations=300)
-    np.testing.assert_allclose(gain, np.linalg.norm(matrix, 2) * np.asarray([1.0, 3.0]), rtol=1e-4)
+    apply_fn = lambda p, a, t: t[..., None, None] * jnp.einsum("xy,byc->bxc", p, a)[:, None]  # noqa: E731
+    # More times than are taken at once, and not a multiple of them.
+    times = np.linspace(1.0, 3.0, 11)
+    gain = measured_gain(apply_fn, matrix, jnp.ones((5, 1)), jnp.asarray(times), num_iterations=300)
+    np.testing.assert_allclose(gain, np.linalg.norm(matrix, 2) * times, rtol=1e-4)
 
 
 def test_one_layer_is_certified_within_a_small_factor():
@@ -376,7 +378,11 @@ def test_no_difference_of_forecasts_grows_more_than_certified():
 def test_errors_in_times_of_observation_are_no_part_of_it():
     model, params, observed = _observed_case(seed=1, inputs=3)
     certified = observed_lipschitz(model, params, TIMES)
-    values_only = lambda p, a, t: model.apply(p, jnp.concatenate([a, observed[None, :, 2:]], axis=-1), t)  # noqa: E731
+
+    def values_only(p, values, t):
+        times_of_observation = jnp.broadcast_to(observed[:, 2:], (*values.shape[:2], 1))
+        return model.apply(p, jnp.concatenate([values, times_of_observation], axis=-1), t)
+
     assert np.all(certified * (1 + 1e-5) >= measured_gain(values_only, params, observed[:, :2], TIMES))
     changed = jax.tree.map(lambda x: x, params)
     embedding = changed["params"]["point_embedding"]

@@ -235,7 +235,8 @@ class SeriesTask:
         model, features = self.model, test.features
 
         def of_values(params: Params, values: Any, some_times: Any) -> Any:
-            return model.apply(params, jnp.concatenate([values, first[None, :, features:]], -1), some_times)
+            rest = jnp.broadcast_to(first[:, features:], (*values.shape[:2], first.shape[-1] - features))
+            return model.apply(params, jnp.concatenate([values, rest], -1), some_times)
 
         measured = measured_gain(of_values, params, first[:, :features], jnp.asarray(times))
         kernels, pointwise = singular_values(

@@ -7,7 +7,7 @@ DEFAULT = {
         "times_per_step": 8},
     "node": {**dynamics.NODE, **dynamics.TRAINING, "learning_rate": 1e-2, "out_features": 2, "steps": 9000,
         "times_per_step": 0},
-    "anode": {**dynamics.ANODE, **dynamics.TRAINING, "learning_rate": 1e-2, "out_features": 2, "steps": 9000,
+    "anode": {**dynamics.ANODE, **dynamics.TRAINING, "learning_rate": 2e-2, "out_features": 2, "steps": 9000,
         "times_per_step": 0},
     "neural_flow": {**dynamics.NEURAL_FLOW, **dynamics.TRAINING, "learning_rate": 2e-2, "out_features": 2,
         "steps": 4000, "times_per_step": 25},
