@@ -155,8 +155,6 @@ def run_from_flags(experiment: str) -> None:
         overrides["data_options"] = {**settings.get("data_options", {}), **overrides["data_options"]}
     seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.num_seeds)
     todo = [Cell(experiment, FLAGS.dataset, FLAGS.model, FLAGS.preset, seed, overrides) for seed in seeds]
-    if FLAGS.workdir and len(todo) > 1:
-        raise ConfigError("--workdir is the folder of one run; leave it out, or --num_seeds")
     # A record is always read from its file; a generated data set may be read from one instead.
     data_file = problems.data_file(FLAGS.dataset, FLAGS.data_dir, overrides.get("data_options", {}))
     generated = problem.kind == "fields" or problem.generated
@@ -171,7 +169,7 @@ def run_from_flags(experiment: str) -> None:
         todo = [cell for cell in todo if cell not in there]
     if not todo:
         return
-    workdirs = [Path(FLAGS.workdir) if FLAGS.workdir else cell.workdir for cell in todo]
+    workdirs = [_workdir(cell) for cell in todo]
     if auto:
         bound = choose_bound.choose(todo[0], workdirs[0], lambda cell, folder: run_cells(
             [cell], [folder], data_file=options["data_file"], resume=True, evaluate="validation"
@@ -182,6 +180,13 @@ def run_from_flags(experiment: str) -> None:
         if FLAGS.results_dir:
             files.write_json(cell.row_path(FLAGS.results_dir), row)
         print("\n" + results.summary(row, configs.TASKS[problem.kind].labels) + f"\nfiles in {folder}")
+
+
+def _workdir(cell: Cell) -> Path:
+    """The folder of a run: ``--workdir``, or a folder in it for each of several seeds."""
+    if not FLAGS.workdir:
+        return cell.workdir
+    return Path(FLAGS.workdir) / (f"seed{cell.seed}" if FLAGS.num_seeds > 1 else "")
 
 
 def _refuse_rows(data_file: Path | None, auto: bool) -> None:

@@ -121,7 +121,11 @@ def define_training_flags(datasets: Sequence[str]) -> None:
 
 def define_run_flags() -> None:
     """Flags of any program that trains."""
-    flags.DEFINE_string("workdir", None, "folder of the run; runs/<experiment>/<dataset>/<model>/seed<k> by default")
+    flags.DEFINE_string(
+        "workdir", None,
+        "folder of the run, with --num_seeds of its folders seed<k>; runs/<experiment>/<dataset>/<model>/seed<k> by "
+        "default",
+    )  # fmt: skip
     flags.DEFINE_boolean("resume", False, "continue the unfinished run in the workdir")
     flags.DEFINE_enum("parallel", "shard_map", step.WAYS, "how to run on several devices")
     flags.DEFINE_boolean("tensorboard", False, "also write TensorBoard events (needs the tensorboard extra)")

@@ -238,10 +238,11 @@ def test_a_trial_is_the_run_without_test_data_and_says_that_it_is_one(run, train
 
 
 @pytest.mark.slow
-def test_seeds_at_once_leave_a_folder_and_a_row_each(run, trained, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("workdir", "parent"), [([], "runs/pde/heat/ctfno"), (["--workdir=both"], "both")])
+def test_seeds_at_once_leave_a_folder_and_a_row_each(run, trained, tmp_path, monkeypatch, workdir, parent):
     monkeypatch.chdir(tmp_path)
-    run("--num_seeds=2", "--seed=5", "--results_dir=rows")
-    folders = [tmp_path / "runs" / "pde" / "heat" / "ctfno" / f"seed{seed}" for seed in (5, 6)]
+    run("--num_seeds=2", "--seed=5", "--results_dir=rows", *workdir)
+    folders = [tmp_path / parent / f"seed{seed}" for seed in (5, 6)]
     found = [_row(folder) for folder in folders]
     assert [row["seed"] for row in found] == [5, 6]
     assert sorted(path.name[-10:] for path in (tmp_path / "rows" / "pde").iterdir()) == ["seed5.json", "seed6.json"]

@@ -137,7 +137,6 @@ def test_none_takes_a_bound_off_again(monkeypatch):
             ["--model=ctfno_semigroup", "--preset=paper"],
             "the paper has no ctfno_semigroup on heat; preset=paper has ctf",
         ),
-        (["--num_seeds=2", "--workdir=some"], "--workdir is the folder of one run; leave it out, or --num_seeds"),
         (["--results_dir=some", "--evaluate=validation"], "rows in --results_dir hold test errors; remove --evaluate"),
         (
             ["--results_dir=some", "--stability_bound=auto"],

@@ -146,7 +146,7 @@ def test_more_jobs_than_cores_are_refused():
 
 
 def test_a_failure_is_reported_with_its_last_line_after_all_others_have_run(small, tmp_path, capsys):
-    message = r"1 of 4 cells failed: heat deeponet seed 0 \(error: no space left\)"
+    message = r"1 of 4 jobs failed: heat deeponet seed 0 \(error: no space left\)"
     with pytest.raises(ConfigError, match=message):
         small("--jobs=2", cell1="fail")
     assert sorted(_notes(tmp_path)) == [0, 1, 2, 3]
@@ -218,6 +218,21 @@ def test_a_job_is_the_command_of_its_cell_in_a_folder_of_its_own(monkeypatch):
     # Only a record is read from a folder: rows of equations are of generated data.
     record = Cell("vibration", "plane_vibration", "ctfno")
     assert "--data_dir=/raw" in reproduce.arguments(record, Path("x"))
+
+
+def test_further_seeds_of_a_cell_are_one_job(monkeypatch):
+    program_flags.parse(monkeypatch, "--runs=all", experiment="reproduce")
+    plain = [Cell("pde", "heat", "ctfno", seed=seed) for seed in (0, 1, 2, 4)]
+    bounded = [Cell("pde", "heat", "ctfno", seed=seed, overrides={"stability_bound": 1.2}) for seed in (1, 2)]
+    todo = sorted([*plain, *bounded], key=lambda cell: cell.seed)
+    groups = reproduce.grouped(todo)
+    assert groups == [plain[:1], plain[1:3], bounded, plain[3:]]
+    assert sorted(cell.command for group in groups for cell in group) == sorted(cell.command for cell in todo)
+    alone, together = reproduce.work(groups[0]), reproduce.work(groups[1])
+    assert (alone.name, together.name) == ("heat ctfno seed 0", "heat ctfno seeds 1-2")
+    assert "--workdir=all/pde/heat/ctfno/seed0" in alone.arguments
+    assert {"--seed=1", "--num_seeds=2", "--workdir=all/pde/heat/ctfno"} <= set(together.arguments)
+    assert together.minutes == 2 * alone.minutes
 
 
 def test_a_folder_with_data_in_the_environment_does_not_reach_jobs_on_generated_data(small, tmp_path, monkeypatch):
