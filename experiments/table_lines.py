@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from ctfno_jax.config import ConfigError
 from ctfno_jax.data import problems
@@ -54,6 +55,16 @@ def spread(values: Sequence[float], scale: float = 100.0) -> str:
     digits = max(0, 3 - int(np.floor(np.log10(mean)))) if mean > 0 else 4
     half_range = f" ± {scale * (max(values) - min(values)) / 2:.{digits}f}" if len(values) > 1 else ""
     return f"{mean:.{digits}f}{half_range}"
+
+
+def paired_difference(some: list[Row], others: list[Row], metric: str, scale: float = 100.0) -> str:
+    """Mean difference of a metric between rows of equal seeds, with its 95% interval by Student's t."""
+    before = {row["seed"]: row["metrics"][metric] for row in others}
+    values = [scale * (row["metrics"][metric] - before[row["seed"]]) for row in some if row["seed"] in before]
+    if len(values) < 2:
+        return MISSING
+    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return f"{np.mean(values):+.2f} ± {half:.2f}"
 
 
 def median(values: Sequence[float], scale: float = 100.0) -> str:
@@ -282,18 +293,27 @@ def vibration_details(found: Results) -> list[Block]:
 
 def effect_of_bound(found: Results) -> Block:
     """Errors and growth on plane vibration for every bound M and rule."""
-    lines = [["M", "rule", "test MSE", "paper", "training MSE", "certified growth", "measured growth", "seeds"]]
-    for cell in catalog.cells("effect_of_bound", num_seeds=1):
+    lines = [
+        ["M", "rule", "test MSE", "paper", "against no bound", "training MSE", "certified growth", "measured growth",
+            "seeds"]
+    ]  # fmt: skip
+    cells = catalog.cells("effect_of_bound", num_seeds=1)
+    (unbounded,) = (found.of(cell) for cell in cells if cell.overrides["stability_bound"] is None)
+    for cell in cells:
         some = found.of(cell)
         bound, rule = cell.overrides["stability_bound"], cell.overrides.get("stability_rule", MISSING)
         papers = (bound, rule) == (1.2, "rows")
         lines.append([
             "none" if bound is None else f"{bound:g}", rule.replace("_", " "), spread(values_of(some, "mse")),
             published(paper_results.number("vibration", cell.model, cell.dataset) if papers else None),
+            MISSING if bound is None else paired_difference(some, unbounded, "mse"),
             spread(values_of(some, "train_mse")), _median_growth(some, "certified_lipschitz"),
             _median_growth(some, "measured_gain"), str(len(some)),
         ])  # fmt: skip
-    return f"plane_vibration, preset paper: effect of the bound M, MSE x 1e-2, {SEEDS}; medians of growth", lines
+    return (
+        f"plane_vibration, preset paper: effect of the bound M, MSE x 1e-2, {SEEDS}; differences of equal seeds with "
+        "their 95% interval; medians of growth"
+    ), lines
 
 
 def _median_growth(some: list[Row], metric: str) -> str:

@@ -190,10 +190,13 @@ def test_errors_over_the_bound_have_their_range_and_those_over_the_data_are_medi
         overrides = {"stability_bound": 1.2, "stability_rule": "rows"}
         cell = Cell("vibration", "plane_vibration", "ctfno", "paper", seed, overrides)
         write_row(tmp_path, cell, mse=mse, train_mse=mse / 2, certified_lipschitz=10 * mse, measured_gain=mse)
+        cell = dataclasses.replace(cell, overrides={"stability_bound": None})
+        write_row(tmp_path, cell, mse=0.01 * (seed + 1), train_mse=0.01)
         cell = Cell("pde", "heat", "ctfno", seed=seed, overrides=catalog.efficiency_overrides()[0])
         write_row(tmp_path, cell, rmse=mse)
     lines = [line.split() for line in tables.render("effect_of_bound", tmp_path).splitlines()]
-    errors = ["4.000", "±", "4.000", "1.96", "2.000", "±", "2.000"]
+    # Differences 0, 0 and 6; Student's t with two degrees of freedom has 4.303 at 97.5%.
+    errors = ["4.000", "±", "4.000", "1.96", "+2.00", "±", f"{4.3027 * 2:.2f}", "2.000", "±", "2.000"]
     assert ["1.2", "rows", *errors, "0.2", "0.02", "3"] in lines
     assert len(lines) == 2 + len(catalog.bound_overrides())
     lines = [line.split() for line in tables.render("data_efficiency", tmp_path).splitlines()]
