@@ -11,9 +11,10 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from ctfno_jax.models import encoders, layers, mlp, neural_flow, neural_ode
+from ctfno_jax.models import layers, mlp, neural_flow, neural_ode
 from ctfno_jax.models.ctfno import CTFNO
 from ctfno_jax.models.inputs import check_positive
+from ctfno_jax.ops import recurrent
 
 Decode = Callable[[Array], Array]
 Times = Float[Array, " time"] | Float[Array, "batch time"]
@@ -135,7 +136,7 @@ class GRUDynamics(nn.Module):
         def step(z: Array, gap: Array) -> tuple[Array, Array]:
             values = decode(z)
             inputs = jnp.concatenate([gap[:, None], values, jnp.ones_like(values)], axis=-1)
-            z = encoders.gru(z, inputs @ input_weight + input_bias, z @ state_weight + state_bias)
+            z = recurrent.gru(z, inputs @ input_weight + input_bias, z @ state_weight + state_bias)
             return z, z
 
         _, z = jax.lax.scan(step, z0, gaps.T)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from ctfno_jax.models import layers, mlp, neural_flow
 from ctfno_jax.models.inputs import check_positive
 from ctfno_jax.models.packing import Unpacked, unpack
-from ctfno_jax.ops import time_features
+from ctfno_jax.ops import recurrent, time_features
 
 Posterior = tuple[Float[Array, "batch latent"], Float[Array, "batch latent"]]
 
@@ -78,7 +78,7 @@ class GRUEncoder(nn.Module):
             state, last, started = carry
             time, from_input, is_valid = now
             from_input = from_input + _gap(last, time, started) * input_weight[0]
-            new = gru(state, from_input, state @ state_weight + state_bias)
+            new = recurrent.gru(state, from_input, state @ state_weight + state_bias)
             state, last = jnp.where(is_valid > 0, new, state), jnp.where(is_valid > 0, time, last)
             return (state, last, jnp.maximum(started, is_valid)), None
 
@@ -87,14 +87,6 @@ class GRUEncoder(nn.Module):
         hidden_weight, hidden_bias = layers.Affine(self.readout, name="readout_hidden")(self.hidden)
         weight, bias = layers.Affine(2 * latent, name="readout")(self.readout)
         return _posterior(jnp.tanh(state @ hidden_weight + hidden_bias) @ weight + bias, self.std)
-
-
-def gru(state: Array, from_input: Array, from_state: Array) -> Array:
-    """The next state of a gated recurrent unit from the two projections of its gates."""
-    reset_in, update_in, candidate_in = jnp.split(from_input, 3, axis=-1)
-    reset_state, update_state, candidate_state = jnp.split(from_state, 3, axis=-1)
-    reset, update = jax.nn.sigmoid(reset_in + reset_state), jax.nn.sigmoid(update_in + update_state)
-    return update * state + (1 - update) * jnp.tanh(candidate_in + reset * candidate_state)
 
 
 class ODERNNCell(nn.Module):

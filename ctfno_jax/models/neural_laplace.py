@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ctfno_jax.models import layers, mlp, observations
 from ctfno_jax.models.inputs import check_inputs, check_positive, check_times, float_inputs
-from ctfno_jax.ops import inverse_laplace
+from ctfno_jax.ops import inverse_laplace, recurrent
 
 
 class StackedGRU(nn.Module):
@@ -31,10 +31,7 @@ class StackedGRU(nn.Module):
             state_weight, state_bias = layers.Affine(3 * self.hidden, name=f"state_{i}")(self.hidden)
 
             def cell(state: Array, projected: Array, weight=state_weight, bias=state_bias) -> tuple[Array, Array]:
-                reset_in, update_in, candidate_in = jnp.split(projected, 3, axis=-1)
-                reset_state, update_state, candidate_state = jnp.split(state @ weight + bias, 3, axis=-1)
-                reset, update = jax.nn.sigmoid(reset_in + reset_state), jax.nn.sigmoid(update_in + update_state)
-                state = update * state + (1 - update) * jnp.tanh(candidate_in + reset * candidate_state)
+                state = recurrent.gru(state, projected, state @ weight + bias)
                 return state, state
 
             start = jnp.zeros((inputs.shape[0], self.hidden), inputs.dtype)

@@ -68,9 +68,12 @@ def main() -> None:
     given = {name: value for name in ("learning_rate", "steps") if (value := FLAGS[name].value) is not None}
     training = peer.Training(**{**SETTINGS[cell.dataset], **given}, seed=cell.seed)
     is_trial = FLAGS.evaluate == "validation"
+    if FLAGS.data_seed is not None and not is_trial:
+        raise ConfigError("rows are of the data of --data_seed=1; remove --data_seed, or add --evaluate=validation")
     if given and not is_trial and FLAGS.results_dir:
         raise ConfigError("a row has the settings of SETTINGS; try others with --evaluate=validation")
-    options: dict[str, Any] = {"seed": 0 if is_trial else 1, "progress": GenerationLine(cell.dataset)}
+    data_seed = (FLAGS.data_seed or 0) if is_trial else 1
+    options: dict[str, Any] = {"seed": data_seed, "progress": GenerationLine(cell.dataset)}
     data = problems.load_dataset(cell.dataset, parts=problems.PARTS[:2] if is_trial else problems.PARTS, **options)
     between = None if is_trial else problems.between_times(cell.dataset, **options)
     assert isinstance(data, FieldDataset)
@@ -94,6 +97,7 @@ if __name__ == "__main__":
     flags.DEFINE_string("python", "python3", "interpreter of the environment that has the peer's packages")
     flags.DEFINE_float("learning_rate", None, "for trials: largest learning rate", lower_bound=0.0)
     flags.DEFINE_integer("steps", None, "for trials: number of steps", lower_bound=1)
+    flags.DEFINE_integer("data_seed", None, "for trials: seed of the data, 0 unless named", lower_bound=0)
     flags.DEFINE_enum("evaluate", "test", ("test", "validation"), "validation: a trial, test data are never made")
     flags.DEFINE_string("results_dir", None, "leave the row or the trial there")
     program.run(main, __doc__ or "")
