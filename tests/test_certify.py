@@ -171,6 +171,7 @@ def test_the_channels_of_coordinates_do_not_enter():
     np.testing.assert_array_equal(certify(model, params, TIMES).lipschitz, certify(model, changed, TIMES).lipschitz)
 
 
+@pytest.mark.slow
 def test_a_larger_bound_on_the_weights_certifies_no_less():
     results = []
     for bound in (0.5, 1.0, 4.0):
@@ -220,6 +221,7 @@ def test_lifting_and_projection_are_reported_as_norms_of_their_weights():
     assert bounds.projection == pytest.approx(np.linalg.norm(params["params"]["projection"]["weight"], 2), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_measured_gain_is_the_largest_singular_value_of_the_jacobian():
     model, params, u0 = _case(seed=11)
     times = TIMES[1:4]

@@ -81,6 +81,7 @@ def test_fields_in_three_dimensions_with_times_of_their_own():
     assert not np.allclose(predictor(u0, times[::-1]), answer, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_times_of_each_sample_that_agree_are_shared_times():
     u0 = prediction.waves(10, 6, 5, channels=2)
     u = prediction.decay(u0, TIMES, channels=1)
@@ -150,6 +151,7 @@ def test_the_predictor_is_the_one_that_the_folder_gives(finished):
     np.testing.assert_array_equal(loaded(U0, TIMES), predictor(U0, TIMES))
 
 
+@pytest.mark.slow
 def test_a_folder_changes_nothing_about_the_training(finished):
     in_memory = fit(branches(), U0, TIMES, U, steps=STEPS, **QUIET)
     assert same_variables(in_memory.params, finished[1].params)

@@ -321,6 +321,7 @@ def with_random_parameters(model, *grid: int) -> predict.Predictor:
     return predict.Predictor(model, params, Chain(()), about)
 
 
+@pytest.mark.slow
 def test_the_smallest_grid_that_is_named_is_the_smallest_that_works():
     predictor = with_random_parameters(prediction.network((3, 4)), 16, 12)
     with pytest.raises(ValueError, match=r"the grid \(8, 5\) is too coarse .* it needs \(6, 6\) points or more"):
@@ -350,7 +351,7 @@ def test_networks_on_fixed_points_name_the_grid_of_their_training(model, message
 
 
 def test_a_mistake_that_is_not_the_grid_keeps_its_own_message(predictors, monkeypatch):
-    predictor = predictors("semigroup")
+    predictor = predictors("fields")
 
     def fails(*_):
         raise ValueError("something else")

@@ -106,6 +106,7 @@ def test_the_stiff_family_starts_from_rest_and_runs_two_hundred_times_as_fast():
     np.testing.assert_allclose(u[1, 1], expected[0, 0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_spirals_start_on_a_square_grid():
     # Thirteen of the sixteen states of the smallest grid that holds as many.
     sizes = {"num_train": 8, "num_validation": 2, "num_test": 3}

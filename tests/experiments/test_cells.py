@@ -159,7 +159,7 @@ def test_a_run_leaves_its_files_and_a_row_that_its_command_makes_again(trained):
     workdir, row = trained / "run", _row(trained / "run")
     assert {path.name for path in workdir.iterdir()} == {"config.json", "metrics.jsonl", "checkpoints", "result.json"}
     assert json.loads((workdir / "config.json").read_text()) == row["config"]
-    assert set(row) == set(rows.KEYS)
+    assert set(row) == {*rows.KEYS, "validation_curve"}
     cell = Cell.from_command(row["command"])
     assert row["config"] == {**cell.config().to_dict(), "evaluate": "test"}
     assert (row["overrides"], row["seed"], row["preset"]) == (cell.overrides, 5, "quick")

@@ -129,6 +129,7 @@ def test_dynamics_are_timed_on_trained_runs_with_the_evaluations_of_their_solver
     assert made["node"]["function_evaluations"] >= 3
 
 
+@pytest.mark.slow
 def test_an_epoch_of_the_hopper_asks_for_all_times(monkeypatch):
     asked = []
 

@@ -155,7 +155,7 @@ def test_composed_steps_are_trained_on_windows_where_times_are_even():
     [
         ("ctfno", (12, 9), TIMES),
         ("ctfno", (4, 5, 6), TIMES[:1]),
-        ("ctfno_semigroup", (10,), TIMES),
+        pytest.param("ctfno_semigroup", (10,), TIMES, marks=pytest.mark.slow),
         ("ctfno_semigroup", (10,), np.tile(TIMES**2, (10, 1))),
     ],
 )

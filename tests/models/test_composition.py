@@ -168,6 +168,7 @@ def test_init_gives_the_output_of_apply():
     np.testing.assert_allclose(u, _run(model, u0, TIMES), rtol=0, atol=ATOL)
 
 
+@pytest.mark.slow
 def test_derivatives_reach_every_parameter_of_the_network_through_all_steps():
     u0 = small_ctfno.state(3, 10, 2)
     model = Semigroup(Residual(small_ctfno.model_of(coordinates=False, depth=1), rise_time=0.1), STEP, 3)

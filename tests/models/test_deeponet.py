@@ -76,6 +76,7 @@ def test_times_come_in_any_order_and_number():
         np.testing.assert_allclose(ask(model, variables, u0, times[3:4]), u[:, 3:4], rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_are_finite_and_reach_every_parameter():
     u0 = state()
     for model, variables in _models(out_channels=2):

@@ -165,6 +165,7 @@ def test_a_step_of_a_zero_head_changes_nothing_if_residual_and_leaves_nothing_if
     np.testing.assert_array_equal(roll(model, variables, u0, 2), factor * np.stack([u0, u0], axis=1))
 
 
+@pytest.mark.slow
 def test_recomputing_steps_changes_no_gradient():
     u0 = state(2, 9, 2)
     variables = init(stepping(), u0)

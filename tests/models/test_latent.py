@@ -82,6 +82,7 @@ def test_an_answer_knows_earlier_observations_only():
     np.testing.assert_array_equal(apply_fn(variables, changed_later, at), apply_fn(variables, observations, at))
 
 
+@pytest.mark.slow
 def test_an_ode_rnn_on_the_union_of_all_times_gives_the_same_numbers():
     observations = partly_observed.packed()
     variables = random_parameters(ODE_RNN, observations, QUERIES, scale=0.5)
@@ -194,6 +195,7 @@ def test_a_wider_decoder_multiplies_the_norms_of_its_maps():
     np.testing.assert_allclose(latent_lipschitz(model, params, times), 15 * inside, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_there_is_no_certificate_for_other_dynamics():
     task = small_latent.task("latent_flow")
     with pytest.raises(ValueError, match="latent states that CTFNO moves, not for FlowDynamics"):

@@ -104,6 +104,7 @@ def test_adaptive_steps_keep_to_the_tolerance_and_are_counted():
     np.testing.assert_allclose(u, exact, rtol=0, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_constant_steps_are_counted():
     _, count = _solve_and_count([0.4, 2.0], Integration("heun", "constant", step_size=0.5))
     assert count == 4 * 2
@@ -207,6 +208,7 @@ def test_the_field_knows_the_time():
     np.testing.assert_allclose(u, expected, rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_late_start_is_a_delay_by_the_first_query():
     variables, observed = _linear(np.random.default_rng(1).normal(size=(3, 3)), np.zeros(3)), _observed()
     late = _ask(LINEAR.clone(late_start=True), variables, observed, TIMES)
@@ -231,6 +233,7 @@ def test_times_come_in_any_order():
     np.testing.assert_array_equal(u[:, 1], u[:, 4])
 
 
+@pytest.mark.slow
 def test_shared_times_equal_the_same_times_for_each_sample():
     model, variables = _random()
     own = _ask(model, variables, _observed(), np.tile(TIMES, (3, 1)))

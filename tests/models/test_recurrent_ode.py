@@ -178,6 +178,7 @@ def test_half_the_step_divides_the_error_by_two_to_the_order():
     assert errors[1] < 0.02 * np.abs(exact).max()
 
 
+@pytest.mark.slow
 def test_the_last_step_ends_where_the_gap_does():
     variables, flow = _linear_case(HEAVY)
     u = _ask(HEAVY.clone(step_size=0.4), variables, _observed(), TIMES)

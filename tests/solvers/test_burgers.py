@@ -61,6 +61,7 @@ def test_a_steep_solution_of_cole_and_hopf_on_a_coarse_grid_of_results():
     np.testing.assert_allclose(u[0], exact[1:, ::8], rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_error_falls_with_the_fourth_power_of_the_step():
     x, viscosity, time = _x(64), 0.1, np.asarray([0.4])
     exact = _cole_hopf(x, np.asarray([0.0, 0.4]), viscosity, amplitude=0.8)

@@ -135,6 +135,7 @@ def _entropy_wave(num_cells: int, shift: float) -> np.ndarray:
     return 1 + 0.2 * np.sin(np.pi * (_centres(num_cells) - shift)) * np.sin(half) / half
 
 
+@pytest.mark.slow
 def test_an_entropy_wave_is_carried_along_with_second_order():
     errors, t, speed = [], 0.5, 1.3
     for num_cells in (32, 64, 128):
@@ -270,6 +271,7 @@ def test_friction_conserves_momentum_and_energy_and_never_cools(boundary, viscou
     assert np.all(result[1:, :, 1] > w[1:, :, 1])
 
 
+@pytest.mark.slow
 def test_the_viscous_laws_agree_where_density_is_one():
     rng = np.random.default_rng(6)
     w = np.stack([np.ones((2, 9)), rng.uniform(1, 2, (2, 9)), rng.normal(size=(2, 9))], axis=-1)

@@ -101,6 +101,7 @@ def test_single_precision_input_is_computed_in_double():
     np.testing.assert_array_equal(single, diffusion_sorption.solve(u0, times))
 
 
+@pytest.mark.slow
 def test_error_of_the_grid_falls_at_first_order():
     times = np.asarray([100.0, 400.0])
     fine = diffusion_sorption.solve(_constant(0.1, 192), times)

@@ -4,6 +4,7 @@ import functools
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import integrate, linalg
 
 from ctfno_jax.solvers import spiral
@@ -27,6 +28,7 @@ def _small() -> np.ndarray:
     return 1e-3 * _states(2, seed=3)
 
 
+@pytest.mark.slow
 def test_another_method_gives_the_same():
     u = _solutions()
     assert (u.shape, u.dtype) == ((9, 120, 2), np.float64)

@@ -219,6 +219,7 @@ def test_losses_of_a_model_differ_from_that_of_its_output_and_have_gradients(nam
 # --- solvers that give up ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_solver_that_answers_nothing_stops_the_training():
     fields = {"step_size": 0.4, "max_steps": 3}
     task = small_series.task("series_neural_ode", fields=fields)

@@ -49,6 +49,7 @@ def test_there_are_eight_devices():
     assert len(jax.devices()) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", step_lib.WAYS)
 @pytest.mark.parametrize("num_devices", [1, 2, 8])
 def test_a_step_on_many_devices_takes_the_gradient_of_the_whole_batch(parallel, num_devices):

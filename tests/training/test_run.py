@@ -393,6 +393,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", folder], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_what_was_saved_can_be_read(small_disk):
     process = _program(f"workdir={small_disk / 'run'}", "size=5000")
     _, errors = process.communicate(timeout=120)
