@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ctfno_jax.ops import permutation
 from ctfno_jax.types import Key
 
 
@@ -88,8 +89,8 @@ def epoch_indices(key: Key, step: Int[Array, ""], num_samples: int, batch_size: 
     """Indices of one batch. Every epoch is a new permutation, cut into batches; an incomplete last one is left out."""
     batches_per_epoch = num_samples // batch_size
     epoch, position = step // batches_per_epoch, step % batches_per_epoch
-    permutation = jax.random.permutation(jax.random.fold_in(key, epoch), num_samples)
-    return jax.lax.dynamic_slice_in_dim(permutation, position * batch_size, batch_size)
+    index = position * batch_size + jnp.arange(batch_size)
+    return permutation.permute(jax.random.fold_in(key, epoch), index, num_samples)
 
 
 def sample(
