@@ -96,7 +96,7 @@ class _Last(nn.Module):
 
 
 @pytest.mark.slow
-def test_dynamics_are_timed_on_trained_runs_with_the_evaluations_of_their_solvers(monkeypatch, seconds, tmp_path):
+def test_adaptive_solvers_are_timed_on_trained_runs_with_their_evaluations(monkeypatch, seconds, tmp_path):
     draw = np.random.default_rng(0).standard_normal
     some = series.observe(0.5 * np.arange(1, 8), draw((3, 7, 2)).astype(np.float32), 4)
     data = series.SeriesDataset("spiral", some, some, None, {})
@@ -120,7 +120,7 @@ def test_dynamics_are_timed_on_trained_runs_with_the_evaluations_of_their_solver
     monkeypatch.setattr(timing.SeriesTask, "from_config", task)
     monkeypatch.setitem(timing.SERIES, "dynamics", ("synthetic", "spiral", "default", tuple(models)))
     found = timing.dynamics("dynamics", tmp_path, 1)
-    assert folders == [tmp_path / "synthetic" / "spiral" / name / "seed0" for name in models]
+    assert folders == [tmp_path / "synthetic" / "spiral" / "node" / "seed0"]
     assert found["batch_size"] == 3
     made = found["models"]
     assert (made["ctfno"]["training"], made["ctfno"]["inference"]) == (0.5, 0.25)
