@@ -154,6 +154,7 @@ def test_apgd_finds_at_least_the_loss_of_pgd(norm):
     assert accuracies[1] <= accuracies[0] < 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", NORMS)
 def test_apgd_shortens_its_steps_until_it_meets_a_maximum_inside_the_ball(norm):
     """Steps of fixed length jump over it for ever."""
@@ -338,6 +339,7 @@ def test_random_starts_are_uniform_in_the_ball():
     np.testing.assert_allclose(l2.mean(0), 0, atol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pgd", "apgd"])
 def test_jit_changes_nothing(name):
     logits, _ = _network(3)

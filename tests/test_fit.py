@@ -165,7 +165,8 @@ def numbers_over_steps(folder) -> list[dict[str, float]]:
     return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
 
 
-@pytest.mark.parametrize("way", [pytest.param("stopped", marks=pytest.mark.slow), "killed"])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["stopped", "killed"])
 def test_an_interrupted_run_continues_bitwise(way, finished, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "write_figure", lambda path, figure: None)  # slow, and the same as above
     folder = tmp_path / "run"

@@ -132,7 +132,9 @@ def test_every_run_is_a_function_that_jax_transforms(predictors, kind):
     assert float(np.sum(by_state * direction)) == pytest.approx((later - earlier) / 2e-2, rel=0.05, abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["fields", "odd_extension", pytest.param("semigroup", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["fields", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("odd_extension", "semigroup"))]
+)
 def test_certificates_bound_differences_in_physical_units(predictors, kind):
     predictor = predictors(kind)
     u0 = states_of(predictor)
@@ -143,6 +145,7 @@ def test_certificates_bound_differences_in_physical_units(predictors, kind):
     assert np.all(change <= bound * distance[:, None])
 
 
+@pytest.mark.slow
 def test_series_have_another_certificate(predictors):
     with pytest.raises(ValueError, match="certificates of series models are given by observed_lipschitz"):
         predictors("series").lipschitz([1.0])

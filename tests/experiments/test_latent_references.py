@@ -80,6 +80,7 @@ def test_the_discriminant_separates_clusters_and_answers_no_class_that_never_occ
     assert np.all(moved.argmax(-1) == 2)
 
 
+@pytest.mark.slow
 def test_the_discriminant_does_not_depend_on_units():
     data = small_latent.dataset("classes")
 

@@ -269,6 +269,7 @@ def test_a_mistake_ends_the_program_with_one_line(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_help_lists_the_flags_and_the_settings(tmp_path):
     done = run_program("--help", "--model=ctfno_semigroup", folder=tmp_path)
     assert done.returncode == 0

@@ -154,6 +154,7 @@ def test_two_space_axes_three_channels_and_both_methods(cls):
     np.testing.assert_allclose(one, other, rtol=0, atol=ATOL * float(np.abs(one).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_parameter_has_a_gradient_and_chunks_do_not_change_it(cls):
     u0 = state(3, 9, 2)

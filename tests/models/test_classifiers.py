@@ -131,6 +131,7 @@ def test_the_estimate_for_training_is_the_product_of_the_norms_of_all_stages():
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
 
 
+@pytest.mark.slow
 def test_a_certificate_shrinks_with_the_resolution():
     """The same image on four times the pixels has twice the norm, so logits grow half as fast with it."""
     model = FNOClassifier(**SMALL)

@@ -55,7 +55,10 @@ def recorded():
         return dict(arrays)
 
 
-@pytest.mark.parametrize(("name", "channels", "depth"), [("residual", 1, 1), ("semigroup", 1, 2), ("constants", 2, 2)])
+@pytest.mark.parametrize(
+    ("name", "channels", "depth"),
+    [("residual", 1, 1), ("constants", 2, 2), pytest.param("semigroup", 1, 2, marks=pytest.mark.slow)],
+)
 def test_recorded_output_is_reproduced(recorded, name, channels, depth):
     """Output of CTFNO when it had these as fields: start="state", rise_time=0.3, horizon=0.5, max_steps=4.
 

@@ -207,6 +207,7 @@ def test_sinusoids_of_time_follow_the_scaled_time():
     np.testing.assert_allclose(inputs, np.tile(expected, (2, 1)), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own_times", [False, True])
 def test_many_points_are_taken_in_turns_with_the_same_answer_and_gradient(monkeypatch, own_times):
     model = DeepONet(**SMALL)

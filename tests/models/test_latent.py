@@ -148,6 +148,7 @@ def test_another_number_of_features_is_refused():
 # --- latent states and their certificate ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["latent_ctfno", *(pytest.param(n, marks=pytest.mark.slow) for n in ("latent_ode_rnn", "latent_flow", "rnn_vae"))],

@@ -110,6 +110,7 @@ def test_constant_steps_are_counted():
     assert count == 4 * 2
 
 
+@pytest.mark.slow
 def test_after_too_many_steps_later_times_have_no_answer():
     u, _ = _solve([0.8, 0.5, 2.0, 0.7], Integration(**{**QUICK, "step_size": 0.25, "max_steps": 3}))
     assert np.all(np.isfinite(u[:, [1, 3]]))
@@ -173,6 +174,7 @@ def test_a_linear_field_is_solved_by_the_matrix_exponential():
     np.testing.assert_allclose(u, expected, rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_derivatives_by_the_state_and_by_the_matrix_of_a_linear_field():
     """Of ``exp(t matrix)``: the matrix itself, and a difference quotient along one direction of matrices."""
     rng = np.random.default_rng(1)
@@ -351,6 +353,7 @@ def _field_case(**fields):
     return model, random_parameters(model, u0, TIMES, scale=0.4), u0
 
 
+@pytest.mark.slow
 def test_a_field_is_one_long_vector():
     model, variables, u0 = _field_case()
     times = np.where(TIMES == 1.0, 0.0, TIMES).astype(np.float32)

@@ -163,6 +163,7 @@ def _bounded_flow(state: np.ndarray, time: float, damping: float, correction: fl
     return integrate.solve_ivp(slope, (0, time), state, "DOP853", rtol=1e-10, atol=1e-12).y[:, -1]
 
 
+@pytest.mark.slow
 def test_half_the_step_divides_the_error_by_two_to_the_order():
     with jax.enable_x64(True):
         model = GHBNODE(**SIZES, solver="heun", step_size=0.5)

@@ -46,6 +46,7 @@ def alone():
         return trained
 
 
+@pytest.mark.slow
 # Other numbers of devices are tried on a linear regression, by the tests of whole trainings.
 @pytest.mark.parametrize("parallel", ["shard_map", "pmap"])
 def test_gradients_over_several_devices_are_those_of_one(alone, parallel):

@@ -43,7 +43,10 @@ def test_training_draws_other_points_at_every_step():
     assert not np.array_equal(times, next_epoch.observed[..., 0])
 
 
-@pytest.mark.parametrize("kind", ["regular", "irregular", "classes"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("regular", marks=pytest.mark.slow), "irregular", pytest.param("classes", marks=pytest.mark.slow)],
+)
 def test_a_batch_is_the_union_of_its_shards(kind):
     task = small_latent.task(kind=kind, times_per_step=3)
     whole = _sample(task, 5)
@@ -238,8 +241,12 @@ def trained(tmp_path_factory):
 
 def test_training_lowers_the_error_and_leaves_a_row_and_a_figure(trained):
     task, found, folder, row = trained
-    before = task.evaluate(task.init(jax.random.key(0)), "test")
-    assert row["metrics"]["mse"] < 0.95 * before["mse"]
+    series = task.data.train
+    before, after = (
+        masked_metrics.scores(task.predict(params, series), series)["mse"]
+        for params in (task.init(jax.random.key(0)), found.params)
+    )
+    assert after < 0.8 * before
     assert row["metrics"]["validation_error"] == found.metrics["validation_error"]
     assert (folder / "figures" / "series.png").stat().st_size > 10_000
 

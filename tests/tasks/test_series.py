@@ -227,6 +227,7 @@ def test_a_solver_that_answers_nothing_stops_the_training():
         _train(task)
 
 
+@pytest.mark.slow
 def test_series_without_an_answer_are_counted_and_left_out(monkeypatch, capsys):
     data = small_series.dataset()
     # Parts of one size, so that one program evaluates them all.

@@ -155,6 +155,7 @@ def test_a_run_over_several_devices_is_the_run_on_one(alone, on_devices, count, 
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), trained.params, alone.params)
 
 
+@pytest.mark.slow
 def test_seeds_at_once_are_the_seeds_alone(tmp_path, on_devices):
     """In folders of their own, with a loss that draws random numbers."""
     on_devices(1)
@@ -195,6 +196,7 @@ def test_what_cannot_be_run_is_refused_and_leaves_no_folder(tmp_path, on_devices
 # --- several shapes -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_data_of_two_shapes_are_trained_on_and_resumed_bitwise(tmp_path, monkeypatch):
     whole = _train(LinearTask(lengths=(5, 9)), tmp_path / "whole")
     assert not np.array_equal(whole.params["params"]["w"], _train().params["params"]["w"])
