@@ -1,4 +1,4 @@
-"""A pseudo-random permutation of which any few images cost as much as they are few."""
+"""A pseudo-random permutation whose cost is that of the images asked for, not of the whole range."""
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,7 @@ _ROUNDS = 6
 def permute(key: Key, index: Int[Array, " some"], size: int) -> Int[Array, " some"]:
     """Images of ``index`` under a permutation of ``range(size)`` that the key chooses.
 
-    Sorting random numbers, as ``jax.random.permutation`` does, takes longer than a training step of a small network
-    where there are many samples. A Feistel network permutes the next power of four; an image beyond ``size`` is mapped
+    ``jax.random.permutation`` sorts as many random numbers as there are samples, at every training step. A Feistel network permutes the next power of four; an image beyond ``size`` is mapped
     again until it lies below.
 
     Args:
