@@ -12,8 +12,8 @@ _ROUNDS = 6
 def permute(key: Key, index: Int[Array, " some"], size: int) -> Int[Array, " some"]:
     """Images of ``index`` under a permutation of ``range(size)`` that the key chooses.
 
-    ``jax.random.permutation`` sorts as many random numbers as there are samples, at every training step. A Feistel network permutes the next power of four; an image beyond ``size`` is mapped
-    again until it lies below.
+    ``jax.random.permutation`` sorts as many random numbers as there are samples, at every training step. A Feistel
+    network permutes the next power of four; an image beyond ``size`` is mapped again until it lies below.
 
     Args:
       key: chooses the permutation.
