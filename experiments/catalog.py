@@ -22,6 +22,8 @@ VIBRATION = ("ctfno", "node", "anode", "sonode", "hbnode", "ghbnode")
 LATENT_MODELS = ("ctfno", "ctfno_wide", "rnn_vae", "ode_rnn", "latent_ode_rnn", "latent_ode", "neural_flow")
 # A correction of the interpolated observations; there is nothing to interpolate where the future is asked for.
 LATENT_CORRECTION = "ctfno_wide_linear"
+# Human Activity without windows of one person in two parts.
+NEW_PERSON = {"data_options": {"split": "person"}}
 # Shares of the points of a series that a model sees; baselines have the first and the last.
 OBSERVED = (0.1, 0.2, 0.3, 0.5)
 
@@ -106,7 +108,8 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
         tasks = ("interpolation", "prediction")
         return [("timeseries", table, m, "default", {"task": task}) for task in tasks for m in LATENT_MODELS]
     if table == "activity":
-        return [("timeseries", table, model, "default", {}) for model in LATENT_MODELS]
+        every = [("timeseries", table, model, "default", {}) for model in LATENT_MODELS]
+        return every + [("timeseries", table, model, "default", NEW_PERSON) for model in LATENT_MODELS[:2]]
     if table in IMAGES:
         return [("images", table, model, "default", {}) for model in CLASSIFIERS]
     if table == "resolution":

@@ -262,5 +262,5 @@ def identity(cell: Cell, evaluate: str = "test") -> dict[str, Any]:
         "experiment": cell.experiment, "dataset": cell.dataset, "model": cell.model, "preset": cell.preset,
         "seed": cell.seed, "overrides": dict(cell.overrides),
         "command": cell.command + ("" if evaluate == "test" else f" --evaluate={evaluate}"),
-        "paper": paper_results.paper_result(cell.experiment, cell.dataset, cell.model, cell.config().settings),
+        "paper": paper_results.paper_result(cell.experiment, cell.dataset, cell.model, cell.config()),
     }  # fmt: skip

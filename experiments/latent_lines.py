@@ -2,39 +2,113 @@
 
 import dataclasses
 
+import numpy as np
+
 from experiments import catalog, latent_references, paper_results
 from experiments.cells import Cell
-from experiments.table_lines import SEEDS, Block, Results, compared, published, spread
+from experiments.rows import Row
+from experiments.table_lines import (
+    MISSING,
+    SEEDS,
+    SIZES,
+    Block,
+    Column,
+    Lines,
+    Results,
+    compared,
+    growth,
+    published,
+    ratio_to,
+    sizes_of,
+    spread,
+    values_of,
+)
+
+_SCALES = {"mse": 1e3, "accuracy": 100.0}
+_UNITS = {"mse": "test MSE x 1e-3", "accuracy": "accuracy in percent"}
 
 
-def latent(table: str, found: Results) -> Block:
-    """All models and tasks of a data set of partly observed series; references are no models."""
+def latent(table: str, found: Results) -> list[Block]:
+    """All models and tasks of a data set of partly observed series, and numbers of other publications."""
     cells = catalog.cells(table, num_seeds=1)
-    columns = list(dict.fromkeys(_latent_column(cell) for cell in cells))
-    by_place = {(cell.model, _latent_column(cell)): cell for cell in cells}
-    first = {column: cell for cell in reversed(cells) for column in [_latent_column(cell)]}
-    lines = [["model", *(text for column in columns for text in (column.replace("_", " "), "paper"))]]
+    columns = _columns(cells)
+    by_place = {(cell.model, _column(cell)): cell for cell in cells}
+    metric = paper_results.metric(table)
+    lines = [["model", *(text for column in columns for text in (_label(column), "paper"))]]
     notes: set[str] = set()
     references = [name for cell in cells for name in latent_references.OF_TASK[str(cell.config().settings["task"])]]
     for model in dict.fromkeys([*references, *(cell.model for cell in cells)]):
         line = [model]
-        for column in columns:
-            cell = by_place.get((model, column), dataclasses.replace(first[column], model=model))
-            metric, some = paper_results.metric(cell.dataset), found.of(cell)
+        for column, first in columns.items():
+            some = found.of(by_place.get((model, column), dataclasses.replace(first, model=model)))
             # A source has a note where the data are not the official ones.
             notes |= {row["source"] for row in some if "(" in row["source"]}
             line += [
-                spread(compared(some, metric), _LATENT_SCALES[metric]),
-                published(paper_results.number(table, model, column), _LATENT_SCALES[metric]),
+                spread(compared(some, metric), _SCALES[metric]),
+                published(paper_results.number(table, model, column), _SCALES[metric]),
             ]
         lines.append(line)
-    unit = "accuracy in percent" if paper_results.metric(table) == "accuracy" else "test MSE x 1e-3"
-    return "; ".join([f"{table}: {unit}, {SEEDS}", *(f"data: {note}" for note in sorted(notes))]), lines
+    title = "; ".join([f"{table}: {_UNITS[metric]}, {SEEDS}", *(f"data: {note}" for note in sorted(notes))])
+    return [(title, lines), *_elsewhere(table)]
 
 
-_LATENT_SCALES = {"mse": 1e3, "accuracy": 100.0}
+def details(table: str, found: Results) -> list[Block]:
+    """One table for each task, with all errors, growth, epochs, sizes and times of the trained models."""
+    cells = catalog.cells(table, num_seeds=1)
+    metric = paper_results.metric(table)
+    scale = _SCALES[metric]
+    columns: list[Column] = []
+    if metric == "mse":
+        columns += [
+            ("pooled", lambda some: spread(values_of(some, "mse_pooled"), scale)),
+            ("of the mean forecast", lambda some: spread(values_of(some, "mse_of_mean"), scale)),
+        ]
+    columns += [
+        ("certified growth", growth("certified_lipschitz")), ("measured growth", growth("measured_gain")),
+        ("epochs", _epochs),
+    ]  # fmt: skip
+    blocks = []
+    for column in _columns(cells):
+        lines = [["model", "ours", "paper", "ratio", *(name for name, _ in columns), *SIZES]]
+        for cell in cells:
+            if _column(cell) != column:
+                continue
+            some, paper = found.of(cell), paper_results.number(table, cell.model, column)
+            ours = compared(some, metric)
+            line = [cell.model, spread(ours, scale), published(paper, scale), ratio_to(ours, paper)]
+            lines.append([*line, *(text(some) for _, text in columns), *sizes_of(some, table, cell.model)])
+        blocks.append((f"{table}, {_label(column)}: {_UNITS[metric]}, {SEEDS}", lines))
+    return blocks
 
 
-def _latent_column(cell: Cell) -> str:
-    settings = cell.config().settings
-    return paper_results.latent_column(cell.dataset, str(settings["task"]), float(str(settings["observed"])))
+def _elsewhere(table: str) -> list[Block]:
+    others = paper_results.ELSEWHERE.get(table)
+    if others is None:
+        return []
+    head = ["source", *map(_label, paper_results.TABLES[table]["columns"])]
+    lines: Lines = [head, *([source, *(published(v, 1.0) for v in values)] for source, values in others.items())]
+    return [(f"{table}: other publications, {_UNITS[paper_results.metric(table)]}", lines)]
+
+
+def _columns(cells: list[Cell]) -> dict[str, Cell]:
+    """The columns of a table in order, with the first cell of each."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        found.setdefault(_column(cell), cell)
+    return found
+
+
+def _column(cell: Cell) -> str:
+    return paper_results.latent_column(cell.dataset, cell.config())
+
+
+def _label(column: str) -> str:
+    return column.replace("_", " ")
+
+
+def _epochs(some: list[Row]) -> str:
+    """Passes through the training series."""
+    if not some:
+        return MISSING
+    made = [row["steps"] * row["config"]["settings"]["batch_size"] / row["data"]["train"] for row in some]
+    return f"{np.mean(made):.0f}"

@@ -92,8 +92,9 @@ def compared(some: list[Row], metric: str) -> list[float]:
     return [row["metrics"][metric] for row in some]
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
+def ratio_to(ours: Sequence[float], other: float | None) -> str:
+    """Quotient of the mean of our numbers and another one."""
+    return ratio(float(np.mean(ours)) if ours else None, other)
 
 
 def values_of(some: list[Row], metric: str) -> list[float]:
@@ -104,7 +105,8 @@ def _error(metric: str) -> Callable[[list[Row]], str]:
     return lambda some: spread(values_of(some, metric))
 
 
-def _growth(metric: str) -> Callable[[list[Row]], str]:
+def growth(metric: str) -> Callable[[list[Row]], str]:
+    """Text of the mean of a metric, to three digits."""
     return lambda some: f"{np.mean(values):.3g}" if (values := values_of(some, metric)) else MISSING
 
 
@@ -182,7 +184,7 @@ def sizes_of(some: list[Row], dataset: str, model: str) -> list[str]:
 def _beside(some: list[Row], dataset: str, paper: float | None) -> list[str]:
     """Our error, the paper's, and their ratio."""
     ours = compared(some, paper_results.metric(dataset))
-    return [spread(ours), published(paper), ratio(_mean(ours), paper)]
+    return [spread(ours), published(paper), ratio_to(ours, paper)]
 
 
 def _columns(dataset: str, some: list[Row]) -> list[Column]:
@@ -199,7 +201,7 @@ def _columns(dataset: str, some: list[Row]) -> list[Column]:
     elif not isinstance(problem, problems.ImageProblem) and problem.features > 1:
         columns += [(f"RMSE of {name}", _error(f"rmse_{name}")) for name in problem.components]
     if values_of(some, "function_evaluations"):
-        columns.append(("vector field evaluations", _growth("function_evaluations")))
+        columns.append(("vector field evaluations", growth("function_evaluations")))
     return columns
 
 
@@ -217,7 +219,7 @@ def noise(found: Results) -> Block:
     """Errors of CTFNO with noise on its observations, with and without a bound."""
     columns: list[Column] = [("no noise", _error("rmse"))]
     columns += [(f"noise {size:g}", _error(f"rmse_noise_{size:g}")) for size in NOISES]
-    columns += [("certified growth", _growth("certified_lipschitz")), ("measured growth", _growth("measured_gain"))]
+    columns += [("certified growth", growth("certified_lipschitz")), ("measured growth", growth("measured_gain"))]
     lines = [["waveform", "bound", *(name for name, _ in columns), "seeds"]]
     for cell in catalog.cells("noise", num_seeds=1):
         some = found.of(cell)
@@ -277,8 +279,8 @@ def vibration(found: Results) -> Block:
 def vibration_details(found: Results) -> list[Block]:
     """The same with training errors, growth, sizes and times, one table for each protocol."""
     columns: list[Column] = [
-        ("training MSE", _error("train_mse")), ("certified growth", _growth("certified_lipschitz")),
-        ("measured growth", _growth("measured_gain")),
+        ("training MSE", _error("train_mse")), ("certified growth", growth("certified_lipschitz")),
+        ("measured growth", growth("measured_gain")),
     ]  # fmt: skip
     blocks = []
     for preset, title in (("paper", f"published protocol; {_AT_LEAST}"), ("default", "default settings")):

@@ -17,11 +17,11 @@ from experiments import image_lines, latent_lines, paper_results, program, table
 FLAGS = flags.FLAGS
 
 FORMATS = ("text", "markdown")
-# NAME-details has a table of its own for each data set.
+# NAME-details has a table of its own for each data set or task.
 NAMES = (
     *(name for table in table_lines.OVERVIEWS for name in (table, f"{table}-details")),
     "noise", "vibration", "vibration-details", "effect_of_bound", "data_efficiency", "universality",
-    *paper_results.LATENT, *paper_results.IMAGES, "resolution", "image_bounds", "timing", "trials",
+    *(name for table in paper_results.LATENT for name in (table, f"{table}-details")), *paper_results.IMAGES, "resolution", "image_bounds", "timing", "trials",
 )  # fmt: skip
 
 _BEGIN = re.compile(r"<!-- table: (.*?) -->")
@@ -64,7 +64,9 @@ def _blocks(table: str, results_dir: Path) -> list[table_lines.Block]:
     if table == "vibration-details":
         return table_lines.vibration_details(found)
     if table in paper_results.LATENT:
-        return [latent_lines.latent(table, found)]
+        return latent_lines.latent(table, found)
+    if table.removesuffix("-details") in paper_results.LATENT:
+        return latent_lines.details(table.removesuffix("-details"), found)
     if table in paper_results.IMAGES:
         return [image_lines.images(table, found)]
     if table in table_lines.OVERVIEWS:

@@ -24,7 +24,7 @@ from ctfno_jax.training.task import Buckets
 from ctfno_jax.transforms.masked_normalization import MaskedNormalization
 from ctfno_jax.types import Key, Params
 
-LOSSES = ("squared_error", "published_bound", "evidence_bound", "cross_entropy")
+LOSSES = ("squared_error", "squared_error_per_feature", "published_bound", "evidence_bound", "cross_entropy")
 # Losses that need the distribution of the latent state.
 _OF_POSTERIOR = ("published_bound", "evidence_bound")
 # Series that are evaluated in one call.
@@ -41,7 +41,7 @@ class LatentSettings:
     batch_size: int = 50  # series per step, over all devices
     times_per_step: int = 0  # random query times per step; 0 for all
     lengths: tuple[int, ...] | None = None  # steps that series are padded to, one compilation each; the longest if none
-    loss: str = "squared_error"  # squared_error, published_bound, evidence_bound, cross_entropy
+    loss: str = "squared_error"  # or squared_error_per_feature, published_bound, evidence_bound, cross_entropy
     num_draws: int = 1  # of the latent state in training
     test_draws: int = 3  # of the latent state in evaluations
     observation_std: float = 0.01  # of values in the likelihood of the bounds
@@ -76,12 +76,17 @@ class LatentArrays(NamedTuple):
 
 
 class LatentBatch(NamedTuple):
-    """One training batch; the KL weight depends on the epoch."""
+    """One training batch.
+
+    ``weights`` are those of each value in the published mean over all times of its series, of which the batch may hold
+    some. The KL weight depends on the epoch.
+    """
 
     observed: Float[Array, "batch steps inputs"]
     times: Float[Array, " time"] | Float[Array, "batch time"]
     values: Float[Array, "batch time features"]
     mask: Float[Array, "batch time features"]
+    weights: Float[Array, "batch time features"]
     labels: Int[Array, "batch time"] | None
     kl_weight: Float[Array, ""]
 
@@ -186,14 +191,16 @@ class LatentTask:
             scores = mine(jax.random.uniform(observed_key, (settings.batch_size, observed.shape[1])))
             features = len(self.data.features)
             observed = _take(observed, _some(scores, observed[..., 1 + features :], self.data.subsample))
-        asked = (arrays.values[index], arrays.mask[index], None if arrays.labels is None else arrays.labels[index])
+        mask = arrays.mask[index]
+        labels = None if arrays.labels is None else arrays.labels[index]
+        asked = (arrays.values[index], mask, losses.published_weights(mask, settings.times_per_step), labels)
         times = arrays.times if arrays.times.ndim == 1 else arrays.times[index]
         if settings.times_per_step and times.ndim == 1:
             chosen = jax.random.choice(time_key, len(times), (settings.times_per_step,), replace=False)
             times, asked = times[chosen], tuple(None if a is None else a[:, chosen] for a in asked)
         elif settings.times_per_step:
             scores = mine(jax.random.uniform(time_key, (settings.batch_size, times.shape[1])))
-            chosen = _some(scores, asked[1], settings.times_per_step)
+            chosen = _some(scores, mask, settings.times_per_step)
             times = jnp.take_along_axis(times, chosen, axis=1)
             asked = tuple(None if a is None else _take(a, chosen) for a in asked)
         epoch = step // max(1, sum(self._samples) // settings.batch_size)
@@ -208,6 +215,8 @@ class LatentTask:
             return losses.cross_entropy(logits, batch.labels)  # type: ignore[arg-type]
         if settings.loss == "squared_error":
             return losses.squared_error(values, batch.values, batch.mask)
+        if settings.loss == "squared_error_per_feature":
+            return losses.weighted_squared_error(values, batch.values, batch.weights)
         kl = losses.divergence(mean[0], std[0])
         if settings.loss == "evidence_bound":
             return losses.evidence_bound(

@@ -34,6 +34,31 @@ def squared_error(
     return jnp.sum(jnp.mean(error, axis=0)) / jnp.maximum(jnp.sum(mask), 1)
 
 
+def published_weights(
+    mask: Float[Array, "batch time features"], num_drawn: int = 0
+) -> Float[Array, "batch time features"]:
+    """Weight of every value in the published mean over the observed times of its feature.
+
+    With ``num_drawn``, weights for that many random times of each series: the expectation of the weighted sum over
+    them is the mean over all times. A feature that was observed once would otherwise count less than others.
+    """
+    weights = mask / jnp.maximum(jnp.sum(mask, axis=-2, keepdims=True), 1)
+    if not num_drawn:
+        return weights
+    there = jnp.sum(jnp.max(mask, axis=-1), axis=-1)[:, None, None]
+    return weights * jnp.maximum(there / num_drawn, 1)
+
+
+def weighted_squared_error(
+    prediction: Float[Array, "draws batch time features"],
+    target: Float[Array, "batch time features"],
+    weights: Float[Array, "batch time features"],
+) -> Float[Array, ""]:
+    """Sum over times of weighted squared errors, then the mean over draws, series and features."""
+    error = jnp.where(weights > 0, jnp.square(prediction - target), 0)
+    return jnp.mean(jnp.sum(weights * error, axis=-2))
+
+
 def log_likelihood(
     prediction: Float[Array, "draws batch time features"],
     target: Float[Array, "batch time features"],

@@ -51,7 +51,7 @@ def test_a_batch_is_the_union_of_its_shards(kind):
     task = small_latent.task(kind=kind, times_per_step=3)
     whole = _sample(task, 5)
     parts = [_sample(task, 5, shard, 2) for shard in (0, 1)]
-    for name in ("observed", "values", "mask", "labels"):
+    for name in ("observed", "values", "mask", "weights", "labels"):
         values = getattr(whole, name)
         if values is not None:
             np.testing.assert_array_equal(values, np.concatenate([getattr(part, name) for part in parts]))

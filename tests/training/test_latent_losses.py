@@ -1,5 +1,7 @@
 """Losses of latent models against NumPy, value by value."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,6 +37,29 @@ def test_squared_errors_are_pooled_over_draws_and_observed_values():
     prediction, target, mask = _case()
     expected = np.mean([np.square(draw - target)[mask > 0].mean() for draw in prediction])
     assert losses.squared_error(prediction, target, mask) == pytest.approx(expected, rel=1e-5)
+
+
+def test_weighted_squared_errors_are_the_published_mean():
+    prediction, target, mask = _case()
+    expected = np.mean([losses.per_feature(np.square(draw - target), mask).mean() for draw in prediction])
+    found = losses.weighted_squared_error(prediction, target, losses.published_weights(mask))
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_weights_of_some_times_give_the_mean_over_all_of_them():
+    """The mean over all draws of two of the times, each as likely as the others, has no bias."""
+    prediction, target, mask = _case()
+    mask[0, 1:], mask[2, 2:] = 0, 0  # series of one, four and two times
+    mask[1:, :2, 0], mask[1, 2:, 0] = 1, 1
+    weights = np.asarray(losses.published_weights(mask, num_drawn=2))
+    drawn = []
+    for series in range(BATCH):
+        there = np.flatnonzero(mask[series].any(axis=1))
+        pairs = list(itertools.combinations(there, min(2, len(there))))
+        error = weights[series] * np.square(prediction[:, series] - target[series])
+        drawn.append(np.mean([error[:, list(pair)].sum(axis=1) for pair in pairs]))
+    whole = losses.weighted_squared_error(prediction, target, losses.published_weights(mask))
+    assert whole == pytest.approx(np.mean(drawn), rel=1e-5)
 
 
 def test_with_everything_observed_the_likelihood_is_a_plain_mean():
@@ -98,13 +123,15 @@ def test_the_weight_of_the_divergence_begins_after_some_epochs():
     np.testing.assert_allclose(jax.vmap(lambda e: losses.kl_weight(e, 10, 0.99))(epochs), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["squared_error", "likelihood", "evidence"])
+@pytest.mark.parametrize("name", ["squared_error", "weighted", "likelihood", "evidence"])
 def test_what_was_not_observed_reaches_neither_the_loss_nor_its_gradient(name):
     prediction, target, mask = _case()
 
     def loss(prediction, target):
         if name == "squared_error":
             return losses.squared_error(prediction, target, mask)
+        if name == "weighted":
+            return losses.weighted_squared_error(prediction, target, losses.published_weights(mask))
         if name == "likelihood":
             return losses.log_likelihood(prediction, target, mask, 0.1).sum()
         return losses.evidence_bound(prediction, target, mask, jnp.zeros((BATCH, 2)), 0.1)
