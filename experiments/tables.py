@@ -21,7 +21,8 @@ FORMATS = ("text", "markdown")
 NAMES = (
     *(name for table in table_lines.OVERVIEWS for name in (table, f"{table}-details")),
     "noise", "vibration", "vibration-details", "effect_of_bound", "data_efficiency", "universality",
-    *(name for table in paper_results.LATENT for name in (table, f"{table}-details")), *paper_results.IMAGES, "resolution", "image_bounds", "timing", "trials",
+    *(name for table in paper_results.LATENT for name in (table, f"{table}-details")), *paper_results.IMAGES,
+    "resolution", "image_bounds", "timing", "trials",
 )  # fmt: skip
 
 _BEGIN = re.compile(r"<!-- table: (.*?) -->")

@@ -225,6 +225,32 @@ def test_noise_stands_beside_the_error_without_it(tmp_path):
     assert all(line[2:] == ["1.500 ± 0.500", "3.000 ± 1.000", "-", "7.5", "-", "2"] for line in found)
 
 
+def test_latent_models_have_a_column_for_each_task_and_details_of_their_own(tmp_path):
+    overrides = {"task": "interpolation", "observed": 0.5}
+    scores = {"mse": 0.00115, "mse_pooled": 0.002, "mse_of_mean": 0.001, "certified_lipschitz": 17.0}
+    write_row(tmp_path, Cell("timeseries", "mujoco", "ctfno", overrides=overrides), **scores, data={"train": 7200.0},
+              settings={"batch_size": 50}, steps=14400)  # fmt: skip
+    line = parse(tables.render("mujoco", tmp_path).split("\n\n")[0])["ctfno"]
+    assert line[6:8] == [("interpolation 50", "1.150"), ("paper", "1.15")]
+    blocks = {block.split(":")[0]: parse(block) for block in tables.render("mujoco-details", tmp_path).split("\n\n")}
+    assert len(blocks) == 8
+    found = dict(blocks["mujoco, interpolation 50"]["ctfno"])
+    assert [found[name] for name in ("ours", "ratio", "pooled", "of the mean forecast", "epochs", "paper's")] == [
+        "1.150", "1.00", "2.000", "1.000", "100", "150K",
+    ]  # fmt: skip
+    assert {text for _, text in blocks["mujoco, interpolation 10"]["ctfno"]} == {"-", "1.53", "150K", "0"}
+
+
+def test_new_persons_are_another_column_which_the_paper_does_not_have(tmp_path):
+    write_row(tmp_path, Cell("timeseries", "activity", "ctfno"), accuracy=0.86)
+    write_row(tmp_path, Cell("timeseries", "activity", "ctfno", overrides=catalog.NEW_PERSON), accuracy=0.7)
+    ours, elsewhere = tables.render("activity", tmp_path).split("\n\n")
+    assert [text for _, text in parse(ours)["ctfno"]] == ["86.00", "85", "70.00", "-"]
+    assert dict(parse(elsewhere)["attention encoder"]) == {"accuracy": "91"}
+    cell = Cell("timeseries", "activity", "ctfno", overrides=catalog.NEW_PERSON)
+    assert paper_results.paper_result("timeseries", "activity", "ctfno", cell.config()) is None
+
+
 HEAT = {
     "devices": ["cpu:cpu"],
     "models": {"ctfno": {"training": 10.0, "inference": 2.0}, "fno_rnn": {"training": 65.0, "inference": 9.0}},

@@ -9,13 +9,15 @@ from experiments.cells import Cell
 
 
 def write_row(
-    folder: Path, cell: Cell, *, drop: tuple[str, ...] = (), data: Any = None, settings: Any = None, **scores: Any
-) -> None:
+    folder: Path, cell: Cell, *, drop: tuple[str, ...] = (), data: Any = None, settings: Any = None,
+    steps: int | None = None, **scores: Any,
+) -> None:  # fmt: skip
     """The row of a cell with these metrics, facts about its data and settings, without the keys in ``drop``."""
     row = {
         **dict.fromkeys(rows.KEYS), "experiment": cell.experiment, "dataset": cell.dataset, "model": cell.model,
         "preset": cell.preset, "seed": cell.seed, "overrides": dict(cell.overrides), "evaluated_on": "test",
         "num_params": 1234567, "cpu_seconds": 90.0 + 60 * cell.seed, "command": cell.command, "data": data or {},
+        "steps": steps, "source": "generated",
         "config": {"settings": settings or {}},
         "metrics": {"rmse": 5.2e-4, "nrmse": 2e-3, **scores},
     }  # fmt: skip
