@@ -28,7 +28,7 @@ SETTINGS = {
     "heat": {"learning_rate": 1.2e-2, "steps": 1000},
     "burgers": {"learning_rate": 1.2e-2, "steps": 1500},
     "diffusion_sorption": {"learning_rate": 1.2e-2, "steps": 880},
-    "navier_stokes": {"learning_rate": 1e-3, "steps": 1700},
+    "navier_stokes": {"learning_rate": 1.2e-2, "steps": 4000},
 }
 
 
