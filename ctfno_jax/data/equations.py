@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ctfno_jax.data.trajectories import Trajectories
-from ctfno_jax.solvers import burgers, diffusion_sorption, heat, random_fields, reaction
+from ctfno_jax.solvers import burgers, diffusion_sorption, gas_fields, heat, random_fields, reaction
 from ctfno_jax.solvers import compressible_navier_stokes as navier_stokes
 
 Generator = Callable[..., Trajectories]
@@ -117,10 +117,7 @@ def navier_stokes_trajectories(
     _check_positive(final_time=final_time)
     times = _times(final_time, num_times)
     u0 = np.stack(
-        [
-            navier_stokes.sample_initial_fields(rng, num_points, refinement=refinement)
-            for rng in _generators(num_samples, seed, first)
-        ]
+        [gas_fields.sample(rng, num_points, refinement=refinement) for rng in _generators(num_samples, seed, first)]
     )
     u = navier_stokes.solve(u0, times, eta=eta, zeta=zeta, viscous_law=viscous_law)
     if refinement > 1:
