@@ -124,15 +124,18 @@ def sample(
     def mine(values: Array) -> Array:
         return jax.lax.dynamic_slice_in_dim(values, shard * local, local)
 
+    def own_frames(num_times: int) -> Int[Array, "batch time"]:
+        return mine(strata(time_key, sampling.batch_size, sampling.times_per_step, num_times))
+
     index = mine(epoch_indices(order_key, step, data.u0.shape[0], sampling.batch_size))
     if sampling.window:
         starts = mine(_window_starts(start_key, data, sampling))
-        chosen = mine(_strata(time_key, sampling, sampling.window)) if sampling.times_per_step else None
+        chosen = own_frames(sampling.window) if sampling.times_per_step else None
         batch = _window(data, index, starts, sampling.window, chosen)
     elif sampling.random_starts:
         batch = _from_random_frame(data, index, start_key, time_key, sampling)
     elif sampling.own_times:
-        batch = _at_own_times(data, index, mine(_strata(time_key, sampling, data.times.shape[-1])))
+        batch = _at_own_times(data, index, own_frames(data.times.shape[-1]))
     else:
         batch = _from_initial_state(data, index, time_key, sampling.times_per_step)
     if sampling.sign_flips:
@@ -192,11 +195,10 @@ def _from_random_frame(data: FieldArrays, index: Array, start_key: Key, time_key
     return Batch(u0, data.times[chosen] - start_time, data.u[index[:, None], chosen])
 
 
-def _strata(key: Key, sampling: Sampling, num_times: int) -> Int[Array, "batch time"]:
-    """Increasing indices below ``num_times`` for each trajectory, one uniform draw from each stratum."""
-    edges = np.arange(sampling.times_per_step + 1) * num_times // sampling.times_per_step
-    shape = (sampling.batch_size, sampling.times_per_step)
-    return jax.random.randint(key, shape, jnp.asarray(edges[:-1]), jnp.asarray(edges[1:]))
+def strata(key: Key, batch_size: int, count: int, num_times: int) -> Int[Array, "batch count"]:
+    """Increasing indices below ``num_times`` for each trajectory, one uniform draw from each of ``count`` strata."""
+    edges = np.arange(count + 1) * num_times // count
+    return jax.random.randint(key, (batch_size, count), jnp.asarray(edges[:-1]), jnp.asarray(edges[1:]))
 
 
 def _at_own_times(data: FieldArrays, index: Array, chosen: Int[Array, "batch time"]) -> Batch:

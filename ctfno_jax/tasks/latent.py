@@ -40,6 +40,7 @@ class LatentSettings:
     observed: float = 1.0  # share of the points of a series that a model sees
     batch_size: int = 50  # series per step, over all devices
     times_per_step: int = 0  # random query times per step; 0 for all
+    own_times: bool = False  # stratified query times for every series, also where all share a grid of times
     lengths: tuple[int, ...] | None = None  # steps that series are padded to, one compilation each; the longest if none
     loss: str = "squared_error"  # or squared_error_per_feature, published_bound, evidence_bound, cross_entropy
     num_draws: int = 1  # of the latent state in training
@@ -51,6 +52,8 @@ class LatentSettings:
     def __post_init__(self) -> None:
         at_least(self, batch_size=1, times_per_step=0, num_draws=1, test_draws=1, kl_wait=0)
         fraction(self, "observed", "kl_rate")
+        if self.own_times and not self.times_per_step:
+            raise ConfigError("own_times draws times_per_step times for each series; set it to 1 or more")
         if self.loss not in LOSSES:
             raise ConfigError(f"unknown loss {self.loss!r}; known are {', '.join(LOSSES)}")
         if (self.task == "classification") != (self.loss == "cross_entropy"):
@@ -195,9 +198,12 @@ class LatentTask:
         labels = None if arrays.labels is None else arrays.labels[index]
         asked = (arrays.values[index], mask, losses.published_weights(mask, settings.times_per_step), labels)
         times = arrays.times if arrays.times.ndim == 1 else arrays.times[index]
-        if settings.times_per_step and times.ndim == 1:
+        if settings.times_per_step and times.ndim == 1 and not settings.own_times:
             chosen = jax.random.choice(time_key, len(times), (settings.times_per_step,), replace=False)
             times, asked = times[chosen], tuple(None if a is None else a[:, chosen] for a in asked)
+        elif settings.times_per_step and times.ndim == 1:
+            chosen = mine(batching.strata(time_key, settings.batch_size, settings.times_per_step, len(times)))
+            times, asked = times[chosen], tuple(None if a is None else _take(a, chosen) for a in asked)
         elif settings.times_per_step:
             scores = mine(jax.random.uniform(time_key, (settings.batch_size, times.shape[1])))
             chosen = _some(scores, mask, settings.times_per_step)

@@ -44,16 +44,21 @@ def test_training_draws_other_points_at_every_step():
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [pytest.param("regular", marks=pytest.mark.slow), "irregular", pytest.param("classes", marks=pytest.mark.slow)],
+    ("kind", "own_times"),
+    [
+        pytest.param("regular", False, marks=pytest.mark.slow),
+        ("regular", True),
+        ("irregular", False),
+        pytest.param("classes", False, marks=pytest.mark.slow),
+    ],
 )
-def test_a_batch_is_the_union_of_its_shards(kind):
-    task = small_latent.task(kind=kind, times_per_step=3)
+def test_a_batch_is_the_union_of_its_shards(kind, own_times):
+    task = small_latent.task(kind=kind, times_per_step=3, own_times=own_times)
     whole = _sample(task, 5)
     parts = [_sample(task, 5, shard, 2) for shard in (0, 1)]
-    for name in ("observed", "values", "mask", "weights", "labels"):
+    for name in ("observed", "times", "values", "mask", "weights", "labels"):
         values = getattr(whole, name)
-        if values is not None:
+        if values is not None and not (name == "times" and values.ndim == 1):
             np.testing.assert_array_equal(values, np.concatenate([getattr(part, name) for part in parts]))
     assert (whole.labels is not None) == (kind == "classes")
 
@@ -67,6 +72,28 @@ def test_series_with_times_of_their_own_are_asked_at_their_own_points():
     known = {(round(float(t), 5), *map(float, m)) for t, m in points}
     for times, mask in zip(np.asarray(batch.times), np.asarray(batch.mask), strict=True):
         assert all((round(float(t), 5), *map(float, m)) in known for t, m in zip(times, mask, strict=True))
+
+
+def test_series_on_one_grid_can_have_query_times_of_their_own():
+    task = small_latent.task(times_per_step=3, own_times=True)
+    grid, values = np.asarray(task.arrays.times), np.asarray(task.arrays.values)
+    strata = np.split(np.arange(len(grid)), np.arange(1, 3) * len(grid) // 3)
+    drawn = [_sample(task, step) for step in range(6)]
+    for batch in drawn:
+        assert (batch.times.shape, batch.values.shape) == ((8, 3), (8, 3, 2))
+        index = np.searchsorted(grid, np.asarray(batch.times))
+        for i, stratum in enumerate(strata):
+            assert np.isin(index[:, i], stratum).all()
+        # What is asked at a time is what some series has there.
+        for row, chosen in zip(np.asarray(batch.values), index, strict=True):
+            assert (values[:, chosen] == row).all(axis=(1, 2)).any()
+    assert len(np.unique([np.asarray(batch.times) for batch in drawn], axis=0)) > 1
+    assert len(np.unique(np.asarray(drawn[0].times), axis=0)) > 1
+
+
+def test_own_times_need_a_number_of_times():
+    with pytest.raises(ConfigError, match="own_times draws times_per_step times for each series; set it to 1 or more"):
+        LatentSettings(own_times=True)
 
 
 def test_groups_of_similar_length_hold_every_series_once():
