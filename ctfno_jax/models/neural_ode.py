@@ -1,7 +1,8 @@
 """Neural ordinary differential equations: the state moves along a learned vector field, plain or augmented by zeros.
 
-Diffrax solves them. Samples that share their query times are solved as one system, with steps that suit all of them;
-others take steps of their own. Answers come in the order of the query times.
+Diffrax solves them. Samples that share their query times are solved as one system, with steps that suit all of them.
+With times of their own, they still are where all steps have the same length; otherwise each takes steps of its own.
+Answers come in the order of the query times.
 """
 
 import dataclasses
@@ -40,7 +41,7 @@ class Integration:
       atol: absolute tolerance of adaptive stepping.
       adjoint: derivatives through the steps by ``"checkpoints"`` or, with more memory but also on several devices,
         ``"direct"``; or by an equation solved ``"backward"`` in time, which is not exactly their derivative.
-      max_steps: after so many, later times have no answer: infinity stands there. Not read from query to query.
+      max_steps: after so many, later times have no answer: infinity or NaN stands there. Not read from query to query.
     """
 
     solver: str = "tsit5"
@@ -92,6 +93,8 @@ def solve(
       integration: how to solve.
       from_first: put the initial states at the first of the times instead of at zero.
     """
+    if times.ndim == 2 and integration.stepping == "constant" and not from_first:
+        return _solve_together(field, params, start, times, integration)
     one = lambda state, ts: _solve_one(field, params, state, ts, integration, from_first)  # noqa: E731
     if times.ndim == 2:
         return jax.vmap(one)(start, times)
@@ -107,7 +110,7 @@ def _solve_one(
     order = jnp.argsort(times)
     ts = times[order]
     first = ts[0] if from_first else jnp.zeros((), ts.dtype)
-    solver, evaluations = _solver(integration.solver)
+    evaluations = _solver(integration.solver)[1]
     step_size: Any = integration.step_size
     max_steps = integration.max_steps
     if integration.stepping == "adaptive":
@@ -118,16 +121,40 @@ def _solve_one(
     else:
         control = diffrax.StepTo(ts=ts if from_first else jnp.concatenate([first[None], ts]))
         step_size, max_steps = None, ts.shape[0]
-    adjoint = {
-        "checkpoints": diffrax.RecursiveCheckpointAdjoint, "direct": diffrax.DirectAdjoint,
-        "backward": diffrax.BacksolveAdjoint,
-    }[integration.adjoint]()  # fmt: skip
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(field), solver, t0=first, t1=ts[-1], dt0=step_size, y0=start, args=params,
-        saveat=diffrax.SaveAt(ts=ts), stepsize_controller=control, adjoint=adjoint, max_steps=max_steps, throw=False,
+        diffrax.ODETerm(field), _solver(integration.solver)[0], t0=first, t1=ts[-1], dt0=step_size, y0=start,
+        args=params, saveat=diffrax.SaveAt(ts=ts), stepsize_controller=control,
+        adjoint=_adjoint(integration.adjoint), max_steps=max_steps, throw=False,
     )  # fmt: skip
     assert solution.ys is not None
     return solution.ys[jnp.argsort(order)], evaluations * solution.stats["num_steps"]
+
+
+def _solve_together(
+    field: VectorField, params: Any, start: Array, times: Array, integration: Integration
+) -> tuple[Array, Array]:
+    """All samples as one system in constant steps, each read off at times of its own.
+
+    Mapping the solver over samples would cost several times as much: its derivative by the parameters would be found,
+    and kept, for every sample.
+    """
+    import diffrax
+
+    solver, evaluations = _solver(integration.solver)
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(field), solver, t0=jnp.zeros((), times.dtype), t1=jnp.max(times), dt0=integration.step_size,
+        y0=start, args=params, saveat=diffrax.SaveAt(dense=True), stepsize_controller=diffrax.ConstantStepSize(),
+        adjoint=_adjoint(integration.adjoint), max_steps=integration.max_steps, throw=False,
+    )  # fmt: skip
+    steps = solution.interpolation
+    assert isinstance(steps, diffrax.DenseInterpolation)
+
+    def read(of_sample: Any, first: Array, ts: Array) -> Array:
+        mine = dataclasses.replace(steps, infos=of_sample, y0_if_trivial=first)
+        return jax.vmap(mine.evaluate)(ts)
+
+    u = jax.vmap(read, in_axes=(-2, 0, 0))(steps.infos, steps.y0_if_trivial, times)
+    return u, jnp.broadcast_to(evaluations * solution.stats["num_steps"], start.shape[:1])
 
 
 def advance(field: VectorField, params: Any, start: Float[Array, "batch state"], integration: Integration) -> Array:
@@ -146,6 +173,15 @@ def advance(field: VectorField, params: Any, start: Float[Array, "batch state"],
     for t0, t1 in itertools.pairwise(ends):
         start, _, _, state, _ = solver.step(term, t0, t1, start, params, state, made_jump=False)
     return start
+
+
+def _adjoint(name: str) -> Any:
+    import diffrax
+
+    return {
+        "checkpoints": diffrax.RecursiveCheckpointAdjoint, "direct": diffrax.DirectAdjoint,
+        "backward": diffrax.BacksolveAdjoint,
+    }[name]()  # fmt: skip
 
 
 def _solver(name: str) -> tuple[Any, int]:

@@ -145,7 +145,9 @@ class FieldTask:
         u = self.arrays.u
         # Fields that are shifted at random have more images than a basis could be made of.
         if self._sampling.reflection is not None and not self.settings.translations:
-            u = np.concatenate([u, np.asarray(batching.reflected(u, 2, self._sampling.reflection))])
+            with jax.ensure_compile_time_eval():  # a basis is made of numbers also where only shapes are asked for
+                mirrored = np.asarray(batching.reflected(u, 2, self._sampling.reflection))
+            u = np.concatenate([u, mirrored])
         return interface.initialize_from_data(self._training_model, params, self.arrays.u0, self.arrays.times, u)
 
     def sample(self, arrays: batching.FieldArrays, key: Key, step: Any, shard: Any, num_shards: int) -> batching.Batch:

@@ -273,7 +273,10 @@ def test_without_the_test_set_only_validation_data_are_evaluated():
 def test_a_basis_is_that_of_the_solutions_and_their_reflections(reflections, translations):
     """Fields that are shifted at random have more images than a basis could be made of."""
     task = small_runs.task("pod_deeponet", reflections=reflections, translations=translations)
-    found = task.init(jax.random.key(0))["constants"]["pod"]["mean"][:, 0]
+    params = task.init(jax.random.key(0))
+    found = params["constants"]["pod"]["mean"][:, 0]
+    shapes = jax.eval_shape(task.init, jax.random.key(0))  # a program counts parameters before it makes them
+    assert jax.tree.map(np.shape, shapes) == jax.tree.map(np.shape, params)
     u = np.asarray(task.arrays.u)[..., 0].astype(np.float64)
     mean = u.mean((0, 1))
     if reflections and not translations:
