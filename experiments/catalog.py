@@ -1,10 +1,12 @@
 """The cells of every table of the paper, with the CPU minutes that each may take."""
 
+import dataclasses
 from typing import Any
 
 from ctfno_jax.data import problems
 from experiments import configs
 from experiments.cells import Cell
+from experiments.configs import mujoco
 
 TABLES = (
     "pde", "ablation", "synthetic", "de_on_fields", "noise", "vibration", "effect_of_bound", "data_efficiency",
@@ -47,14 +49,14 @@ SIZES = (4, 8, 16, 32)
 
 # Minutes of one CPU core that a cell of the default preset may take.
 BUDGETS = {"heat": 5, "burgers": 8, "diffusion_sorption": 5, "navier_stokes": 15, "reaction": 5, "plane_vibration": 3,
-    "mujoco": 10, "physionet": 15, "activity": 15, "mnist": 25, "cifar10": 70}  # fmt: skip
+    "mujoco": 5, "physionet": 5, "activity": 5, "mnist": 25, "cifar10": 70}  # fmt: skip
 _DYNAMICS_BUDGET = 5
 _SHORT = 1  # cells of figures
 
 
 def minutes(cell: Cell) -> float:
     """The budget of a cell."""
-    if cell.preset != "default" or cell.overrides.get("steps"):
+    if cell.preset != "default":
         return _SHORT
     return BUDGETS.get(cell.dataset, _DYNAMICS_BUDGET)
 
@@ -97,7 +99,7 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
         return [("pde", "heat", "ctfno", "quick", {"width": w, "modes": [m]}) for w, m in pairs]
     if table == "mujoco":
         return [
-            ("timeseries", "mujoco", model, "default", {"task": task, "observed": share})
+            ("timeseries", "mujoco", model, "default", {"task": task, "observed": share, **_mujoco_steps(model, share)})
             for task in ("interpolation", "prediction")
             for share in OBSERVED
             for model in (*LATENT_MODELS[:2], LATENT_CORRECTION, *LATENT_MODELS[2:])
@@ -117,6 +119,16 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
     if table == "image_bounds":
         return [("images", "cifar10", "fno_stabilized", "default", o) for o in image_bound_overrides()]
     raise ValueError(f"unknown table {table!r}; known are {', '.join(TABLES)}")
+
+
+def _mujoco_steps(model: str, share: float) -> dict[str, Any]:
+    """Fewer steps where more is observed: encoders then take longer, and all cells have one budget."""
+    return {} if share == OBSERVED[0] else {"steps": mujoco.STEPS[model][share]}
+
+
+def reference(cell: Cell, model: str) -> Cell:
+    """The place of a model without training beside a cell: that of its data, whatever its length of training."""
+    return dataclasses.replace(cell, model=model, overrides={k: v for k, v in cell.overrides.items() if k != "steps"})
 
 
 def bound_overrides() -> list[dict[str, Any]]:

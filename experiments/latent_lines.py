@@ -1,7 +1,5 @@
 """Lines of the tables of partly observed series."""
 
-import dataclasses
-
 import numpy as np
 
 from experiments import catalog, latent_references, paper_results
@@ -40,7 +38,7 @@ def latent(table: str, found: Results) -> list[Block]:
     for model in dict.fromkeys([*references, *(cell.model for cell in cells)]):
         line = [model]
         for column, first in columns.items():
-            some = found.of(by_place.get((model, column), dataclasses.replace(first, model=model)))
+            some = found.of(by_place.get((model, column), catalog.reference(first, model)))
             # A source has a note where the data are not the official ones.
             notes |= {row["source"] for row in some if "(" in row["source"]}
             line += [

@@ -131,10 +131,11 @@ def command(dataset: str) -> str:
 
 
 def main() -> None:
-    for cell in {str(cell.overrides): cell for cell in catalog.cells(FLAGS.dataset, 1)}.values():
+    places = [catalog.reference(cell, cell.model) for cell in catalog.cells(FLAGS.dataset, 1)]
+    for cell in {str(place.overrides): place for place in places}.values():
         data = LatentTask.load(cell.config(), data_dir=FLAGS.data_dir)
         for model in OF_TASK[data.task]:
-            place = Cell(cell.experiment, cell.dataset, model, overrides=cell.overrides)
+            place = catalog.reference(cell, model)
             made = row(place, data)
             metric = paper_results.metric(cell.dataset)
             print(f"{cell.variant} {model}: test {metric} {made['metrics'][metric]:.3e}", flush=True)

@@ -2,7 +2,7 @@
 
 ``ctfno`` has the paper's latent state of 20 numbers and its encoder. ``ctfno_wide`` has 16 channels on the same grid
 of 20 points and an encoder that attends to the observations; ``ctfno_wide_linear`` is the same as a correction of the
-linear interpolation of the observations. Budget: ten minutes of one CPU core per cell.
+linear interpolation of the observations. Budget: five minutes of one CPU core per cell.
 """
 
 LATENT = {"latent": 20, "task": "interpolation", "observed": 0.1}
@@ -11,7 +11,7 @@ OPERATOR = {
     "time_scale": 100.0, "time_bias": False, "head": "mlp", "lifting": "low_pass", "padding": 0.1,
 }  # fmt: skip
 TRAINING = {
-    "learning_rate": 2e-3, "batch_size": 50, "times_per_step": 4, "eval_every": 1000, "keep_checkpoints": 1,
+    "learning_rate": 4e-3, "batch_size": 50, "times_per_step": 4, "eval_every": 4000, "keep_checkpoints": 1,
     "loss": "squared_error",
 }  # fmt: skip
 # Steps of a fixed size suffice for these smooth latent states, and are an order of magnitude faster than adaptive ones.
@@ -19,26 +19,40 @@ ODE = {"latent": 15, "units": 300, "layers": 3, "solver": "heun", "stepping": "c
 
 WIDE = {
     **LATENT, **OPERATOR, **TRAINING, "network": "latent_ctfno_attention", "latent": 320, "out_channels": 16,
-    "steps": 20000,
+    "steps": 32000, "own_times": True,
 }  # fmt: skip
 
 DEFAULT = {
-    "ctfno": {**LATENT, **OPERATOR, **TRAINING, "network": "latent_ctfno", "steps": 20000},
+    "ctfno": {**LATENT, **OPERATOR, **TRAINING, "network": "latent_ctfno", "steps": 44000, "own_times": True,
+        "learning_rate": 8e-3},
     "ctfno_wide": WIDE,
     "ctfno_wide_linear": {**WIDE, "baseline": "linear"},
     "rnn_vae": {
         **LATENT, **TRAINING, "network": "rnn_vae", "latent": 15, "encoder_hidden": 30, "encoder_readout": 300,
-        "decoder_units": 300, "times_per_step": 0, "steps": 10000,
+        "decoder_units": 300, "times_per_step": 0, "steps": 24000,
     },
     "ode_rnn": {**TRAINING, "network": "ode_rnn", "task": "interpolation", "observed": 0.1,
-        "test_draws": 1, "steps": 10000},
+        "test_draws": 1, "eval_every": 2000, "steps": 16000},
     "latent_ode_rnn": {
         **LATENT, **TRAINING, **ODE, "network": "latent_ode_rnn", "encoder_hidden": 30, "times_per_step": 0,
-        "steps": 5000,
+        "eval_every": 2000, "steps": 13000,
     },
-    "latent_ode": {**LATENT, **TRAINING, **ODE, "network": "latent_ode", "times_per_step": 0, "steps": 4000},
-    "neural_flow": {**LATENT, **TRAINING, "network": "latent_flow", "steps": 10000},
+    "latent_ode": {**LATENT, **TRAINING, **ODE, "network": "latent_ode", "times_per_step": 0, "eval_every": 1000,
+        "steps": 8000},
+    "neural_flow": {**LATENT, **TRAINING, "network": "latent_flow", "steps": 58000},
 }  # fmt: skip
+
+# Steps where more is observed: an encoder then takes longer, and every cell has the same budget.
+STEPS: dict[str, dict[float, int]] = {
+    "ctfno": {0.2: 38000, 0.3: 32000, 0.5: 24000},
+    "ctfno_wide": {0.2: 27000, 0.3: 24000, 0.5: 19000},
+    "ctfno_wide_linear": {0.2: 27000, 0.3: 24000, 0.5: 19000},
+    "rnn_vae": {0.5: 21000},
+    "ode_rnn": {0.5: 3800},
+    "latent_ode_rnn": {0.5: 12400},
+    "latent_ode": {0.5: 3000},
+    "neural_flow": {0.5: 11400},
+}
 
 SMALL = {"steps": 500, "eval_every": 100, "data_options": {"num_sequences": 500}}
 QUICK = {model: SMALL for model in DEFAULT}

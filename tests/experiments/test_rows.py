@@ -30,7 +30,8 @@ def test_a_committed_row_is_what_its_command_makes(path):
         cell = Cell(row["experiment"], row["dataset"], row["model"], overrides=row["overrides"])
         assert row["command"] == latent_references.command(row["dataset"])
         assert path == cell.row_path(RESULTS)
-        assert row["overrides"] in [dict(c.overrides) for c in catalog.cells(row["dataset"], num_seeds=1)]
+        places = [catalog.reference(c, row["model"]) for c in catalog.cells(row["dataset"], num_seeds=1)]
+        assert row["overrides"] in [dict(place.overrides) for place in places]
         return
     cell = Cell.from_command(row["command"])
     made = {**cell.config().to_dict(), "evaluate": "test"}
