@@ -26,7 +26,7 @@ DEFAULT = {
     },
     "fno_rnn": {
         "network": "fno_rnn", "out_channels": 3, "coordinates": False, "residual": True, "num_times": 50,
-        "time_step": 0.02, "steps": 3600, "eval_every": 1800, "learning_rate": 3e-3, "train_grid": 256,
+        "time_step": 0.02, "steps": 3000, "eval_every": 1500, "learning_rate": 3e-3, "train_grid": 256,
         "times_per_step": 0, "window": 4,
         "random_starts": 1.0, "reflections": True, "shared_normalization": True,
     },
