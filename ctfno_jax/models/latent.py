@@ -44,8 +44,8 @@ class LatentModel(nn.Module):
       num_classes: outputs of a linear classifier of the latent state at each time, which are then the answer; 0 for
         none.
       decoder_units: width of a hidden layer of the decoder; 0 for one linear map.
-      baseline: ``"linear"`` adds the linear interpolation of the observations to the values, so that the latent state
-        only has to carry the difference.
+      baseline: ``"linear"`` adds the linear interpolation of what the answers leave unexplained at the observations, so
+        that they pass through these. Training does not see it.
     """
 
     encoder: Any
@@ -79,9 +79,23 @@ class LatentModel(nn.Module):
         found = self.posterior(observations, times)
         return found.values if found.logits is None else found.logits
 
-    @nn.compact
     def posterior(self, observations: Array, times: Array, key: Key | None = None) -> LatentPrediction:
         """From the mean of the latent state, or from one draw if there is a key."""
+        if self.baseline == "none":
+            return self.decoded(observations, times, key)
+        check_times(times)
+        parts = unpack(as_float(observations))
+        every = jnp.broadcast_to(jnp.asarray(times).astype(parts.times.dtype), (len(parts.times), times.shape[-1]))
+        observed_at = jnp.where(parts.valid > 0, parts.times, 0.0)
+        found = self.decoded(observations, jnp.concatenate([every, observed_at], axis=1), key)
+        asked, known = jnp.split(found.values, [every.shape[1]], axis=1)
+        unexplained = interpolate(parts.times, parts.values - known, parts.mask, every)
+        logits = None if found.logits is None else found.logits[:, : every.shape[1]]
+        return found._replace(values=asked + unexplained, logits=logits)
+
+    @nn.compact
+    def decoded(self, observations: Array, times: Array, key: Key | None = None) -> LatentPrediction:
+        """What the latent state alone says, as in training: :meth:`posterior` without the baseline."""
         self.check_fields()
         check_times(times)
         observations = as_float(observations)
@@ -95,9 +109,6 @@ class LatentModel(nn.Module):
         decode = lambda z: mlp.mlp(maps, z)  # noqa: E731
         z = self.dynamics(z0, times, decode)
         values = decode(z)
-        if self.baseline == "linear":
-            every = jnp.broadcast_to(times, (len(observations), times.shape[-1]))
-            values = values + interpolate(parts.times, parts.values, parts.mask, every)
         logits = None
         if self.num_classes:
             weight, bias = layers.Affine(self.num_classes, name="classifier")(self.latent)

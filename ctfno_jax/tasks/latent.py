@@ -215,7 +215,8 @@ class LatentTask:
 
     def loss(self, params: Params, batch: LatentBatch, key: Key) -> Any:
         settings = self.settings
-        found = self._posterior(params, batch.observed, batch.times, jax.random.split(key, settings.num_draws))
+        keys = jax.random.split(key, settings.num_draws)
+        found = self._posterior(params, batch.observed, batch.times, keys, method="decoded")
         values, mean, std, logits = found
         if settings.loss == "cross_entropy":
             return losses.cross_entropy(logits, batch.labels)  # type: ignore[arg-type]
@@ -231,13 +232,13 @@ class LatentTask:
         likelihood = losses.log_likelihood(values, batch.values, batch.mask, settings.observation_std)
         return losses.published_bound(likelihood, kl, batch.kl_weight)
 
-    def _posterior(self, params: Params, observed: Any, times: Any, keys: Any) -> Any:
+    def _posterior(self, params: Params, observed: Any, times: Any, keys: Any, method: str = "posterior") -> Any:
         """Prediction with a leading axis of draws; a model without a latent distribution has one draw."""
         if not interface.has_posterior(self.model):
             answer: Any = self.model.apply(params, observed, times)
             values, logits = (None, answer[None]) if self.data.num_classes else (answer[None], None)
             return values, None, None, logits
-        draw = lambda key: self.model.apply(params, observed, times, key, method="posterior")  # noqa: E731
+        draw = lambda key: self.model.apply(params, observed, times, key, method=method)  # noqa: E731
         if len(keys) == 1:  # an axis of length one would cost as much again
             return jax.tree.map(lambda leaf: leaf[None], draw(keys[0]))
         return jax.vmap(draw)(keys)

@@ -1,8 +1,8 @@
 """mujoco: ``python -m experiments.timeseries --dataset=mujoco --task=interpolation --observed=0.1``.
 
 ``ctfno`` has the paper's latent state of 20 numbers and its encoder. ``ctfno_wide`` has 16 channels on the same grid
-of 20 points and an encoder that attends to the observations; ``ctfno_wide_linear`` is the same as a correction of the
-linear interpolation of the observations. Budget: five minutes of one CPU core per cell.
+of 20 points and an encoder that attends to the observations; the answers of ``ctfno_wide_linear`` pass through the
+observations. Budget: five minutes of one CPU core per cell.
 """
 
 LATENT = {"latent": 20, "task": "interpolation", "observed": 0.1}
@@ -29,17 +29,18 @@ DEFAULT = {
     "ctfno_wide_linear": {**WIDE, "baseline": "linear"},
     "rnn_vae": {
         **LATENT, **TRAINING, "network": "rnn_vae", "latent": 15, "encoder_hidden": 30, "encoder_readout": 300,
-        "decoder_units": 300, "times_per_step": 0, "steps": 24000,
+        "decoder_units": 300, "times_per_step": 0, "learning_rate": 8e-3, "steps": 24000,
     },
     "ode_rnn": {**TRAINING, "network": "ode_rnn", "task": "interpolation", "observed": 0.1,
-        "test_draws": 1, "eval_every": 2000, "steps": 16000},
+        "own_times": True, "test_draws": 1, "eval_every": 2000, "steps": 14000},
     "latent_ode_rnn": {
         **LATENT, **TRAINING, **ODE, "network": "latent_ode_rnn", "encoder_hidden": 30, "times_per_step": 0,
         "eval_every": 2000, "steps": 13000,
     },
-    "latent_ode": {**LATENT, **TRAINING, **ODE, "network": "latent_ode", "times_per_step": 0, "eval_every": 1000,
-        "steps": 8000},
-    "neural_flow": {**LATENT, **TRAINING, "network": "latent_flow", "steps": 58000},
+    "latent_ode": {**LATENT, **TRAINING, **ODE, "network": "latent_ode", "times_per_step": 0, "learning_rate": 8e-3,
+        "eval_every": 1000, "steps": 8000},
+    "neural_flow": {**LATENT, **TRAINING, "network": "latent_flow", "own_times": True, "learning_rate": 8e-3,
+        "steps": 50000},
 }  # fmt: skip
 
 # Steps where more is observed: an encoder then takes longer, and every cell has the same budget.

@@ -44,14 +44,33 @@ def test_a_prediction_is_encoder_dynamics_and_linear_maps_in_turn():
     np.testing.assert_array_equal(model.apply(variables, observations, QUERIES).shape, (3, 3, 4))
 
 
-def test_the_linear_baseline_is_added_to_the_values():
+def test_with_a_linear_baseline_answers_pass_through_the_observations():
     observations = partly_observed.packed()
     plain, corrected = _model(), _model(baseline="linear")
     variables = random_parameters(plain, observations, QUERIES, scale=0.5)
-    parts = observations[..., 0], observations[..., 1:3], observations[..., 3:]
-    straight = interpolate(*parts, np.tile(QUERIES, (3, 1)))
-    difference = corrected.apply(variables, observations, QUERIES) - plain.apply(variables, observations, QUERIES)
-    np.testing.assert_allclose(difference, straight, rtol=0, atol=1e-5)
+    times, values, mask = observations[..., 0], observations[..., 1:3], observations[..., 3:]
+    through = corrected.apply(variables, observations, times)
+    np.testing.assert_allclose(through * mask, values * mask, rtol=0, atol=1e-5)
+    assert np.abs((plain.apply(variables, observations, times) - values) * mask).max() > 0.1
+    # Between them it is the line between what the latent state leaves unexplained, for the same draw of it.
+    for key in (None, jax.random.key(1)):
+        free = lambda t, key=key: plain.apply(variables, observations, t, key, method="posterior").values  # noqa: E731
+        line = interpolate(times, values - free(times), mask, np.tile(QUERIES, (3, 1)))
+        found = corrected.apply(variables, observations, QUERIES, key, method="posterior").values
+        np.testing.assert_allclose(found - free(QUERIES), line, rtol=0, atol=1e-5)
+
+
+def test_a_linear_baseline_leaves_training_and_classes_as_they_are():
+    observations = partly_observed.packed()
+    plain, corrected = _model(num_classes=4), _model(num_classes=4, baseline="linear")
+    variables = random_parameters(plain, observations, QUERIES, scale=0.5)
+    expected, found = (
+        model.apply(variables, observations, QUERIES, jax.random.key(1), method="decoded")
+        for model in (plain, corrected)
+    )
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    logits = [model.apply(variables, observations, QUERIES) for model in (plain, corrected)]
+    np.testing.assert_allclose(*logits, rtol=0, atol=1e-6)
 
 
 def test_a_decoder_may_have_a_hidden_layer():
