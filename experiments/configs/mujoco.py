@@ -29,7 +29,7 @@ DEFAULT = {
     "ctfno_wide_linear": {**WIDE, "baseline": "linear"},
     "rnn_vae": {
         **LATENT, **TRAINING, "network": "rnn_vae", "latent": 15, "encoder_hidden": 30, "encoder_readout": 300,
-        "decoder_units": 300, "times_per_step": 0, "learning_rate": 8e-3, "steps": 24000,
+        "decoder_units": 300, "times_per_step": 0, "steps": 24000,
     },
     "ode_rnn": {**TRAINING, "network": "ode_rnn", "task": "interpolation", "observed": 0.1,
         "own_times": True, "test_draws": 1, "eval_every": 2000, "steps": 14000},
@@ -37,8 +37,8 @@ DEFAULT = {
         **LATENT, **TRAINING, **ODE, "network": "latent_ode_rnn", "encoder_hidden": 30, "times_per_step": 0,
         "eval_every": 2000, "steps": 13000,
     },
-    "latent_ode": {**LATENT, **TRAINING, **ODE, "network": "latent_ode", "times_per_step": 0, "learning_rate": 8e-3,
-        "eval_every": 1000, "steps": 8000},
+    "latent_ode": {**LATENT, **TRAINING, **ODE, "network": "latent_ode", "times_per_step": 0, "eval_every": 1000,
+        "steps": 8000},
     "neural_flow": {**LATENT, **TRAINING, "network": "latent_flow", "own_times": True, "learning_rate": 8e-3,
         "steps": 50000},
 }  # fmt: skip
