@@ -237,7 +237,6 @@ class AttentionEncoder(nn.Module):
       num_queries: learned queries; divides the size of the latent state.
       width: of tokens and queries, divisible by ``heads``.
       heads: of the attention.
-      blocks: transformer blocks, in which the observations attend to each other before they are read.
       time_features: sinusoids of the time of a step that its token holds, even.
       time_scale: multiplies times before the sinusoids.
       std: ``"abs"`` or ``"softplus"``.
@@ -246,7 +245,6 @@ class AttentionEncoder(nn.Module):
     num_queries: int = 20
     width: int = 128
     heads: int = 4
-    blocks: int = 0
     time_features: int = 32
     time_scale: float = 100.0
     std: str = "softplus"
@@ -254,8 +252,6 @@ class AttentionEncoder(nn.Module):
     def check_fields(self) -> None:
         check_positive(self, ("num_queries", "width", "heads", "time_features", "time_scale"))
         check_std(self)
-        if self.blocks < 0:
-            raise ValueError(f"blocks must not be negative, got {self.blocks}")
         if self.width % self.heads:
             raise ValueError(f"width={self.width} must be divisible by heads={self.heads}")
         if self.time_features % 2:
@@ -271,32 +267,19 @@ class AttentionEncoder(nn.Module):
         )(parts.times)
         raw = jnp.concatenate([of_time, parts.values, parts.mask], axis=-1)
         tokens = mlp.mlp(mlp.MLP((raw.shape[-1], self.width, self.width), name="tokens")(), raw, activation=jax.nn.gelu)
-        for i in range(self.blocks):
-            asking = nn.LayerNorm(name=f"block_{i}_norm")(tokens)
-            own = layers.Affine(self.width, name=f"block_{i}_queries")(self.width)
-            read = self._attend(asking @ own[0] + own[1], asking, parts.valid, f"block_{i}_")
-            out = layers.Affine(self.width, name=f"block_{i}_output")(self.width)
-            tokens = tokens + read @ out[0] + out[1]
-            hidden = mlp.MLP((self.width, 2 * self.width, self.width), name=f"block_{i}_maps")()
-            normed = nn.LayerNorm(name=f"block_{i}_maps_norm")(tokens)
-            tokens = tokens + mlp.mlp(hidden, normed, activation=jax.nn.gelu)
         queries = self.param("queries", nn.initializers.normal(1.0), (self.num_queries, self.width))
-        read = self._attend(jnp.broadcast_to(queries, (len(tokens), *queries.shape)), tokens, parts.valid)
+        projections = [layers.Affine(self.width, name=name)(self.width) for name in ("keys", "contents")]
+        keys, contents = (self._by_head(tokens @ weight + bias) for weight, bias in projections)
+        scores = jnp.einsum("qhw,bshw->bhqs", self._by_head(queries), keys) / (self.width // self.heads) ** 0.5
+        # A series without any observation attends to nothing: its weights are zero, not NaN.
+        scores = jnp.where(parts.valid[:, None, None] > 0, scores, -1e30)
+        weights = jax.nn.softmax(scores, axis=-1) * parts.valid[:, None, None]
+        read = jnp.einsum("bhqs,bshw->bqhw", weights, contents).reshape(len(tokens), self.num_queries, self.width)
         maps = mlp.MLP((self.width, self.width, 2 * latent // self.num_queries), name="readout")()
         answer = mlp.mlp(maps, read + queries, activation=jax.nn.gelu)
         mean, spread = jnp.split(answer, 2, axis=-1)
         flat = jnp.concatenate([mean.reshape(len(tokens), latent), spread.reshape(len(tokens), latent)], axis=-1)
         return _posterior(flat, self.std)
-
-    def _attend(self, queries: Array, tokens: Array, valid: Array, prefix: str = "") -> Array:
-        """What every query reads from the tokens that are no padding."""
-        projections = [layers.Affine(self.width, name=prefix + name)(self.width) for name in ("keys", "contents")]
-        keys, contents = (self._by_head(tokens @ weight + bias) for weight, bias in projections)
-        scores = jnp.einsum("bqhw,bshw->bhqs", self._by_head(queries), keys) / (self.width // self.heads) ** 0.5
-        # A series without any observation attends to nothing: its weights are zero, not NaN.
-        scores = jnp.where(valid[:, None, None] > 0, scores, -1e30)
-        weights = jax.nn.softmax(scores, axis=-1) * valid[:, None, None]
-        return jnp.einsum("bhqs,bshw->bqhw", weights, contents).reshape(queries.shape)
 
     def _by_head(self, x: Array) -> Array:
         return x.reshape(*x.shape[:-1], self.heads, self.width // self.heads)

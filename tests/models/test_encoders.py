@@ -16,9 +16,6 @@ ENCODERS = {
     "ode_rnn": encoders.ODERNNEncoder(hidden=4, units=5, depth=1, gate_units=3, readout=7, substeps=2),
     "flow": encoders.FlowEncoder(hidden=4, readout=5, num_layers=2, width=3, depth=1),
     "attention": encoders.AttentionEncoder(num_queries=3, width=8, heads=2, time_features=4, time_scale=3.0),
-    "transformer": encoders.AttentionEncoder(
-        num_queries=3, width=8, heads=2, blocks=2, time_features=4, time_scale=3.0
-    ),
 }
 EVERY = pytest.mark.parametrize("name", ENCODERS)
 
@@ -118,32 +115,14 @@ def test_only_gaps_between_observations_matter_not_when_they_begin(name):
     assert np.abs(encode(params, stretched)[0] - mean).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["attention", "transformer"])
-def test_attention_does_not_know_the_order_of_the_steps_but_knows_their_times(name):
+def test_attention_does_not_know_the_order_of_the_steps_but_knows_their_times():
     observations = partly_observed.packed()
-    params, encode = _parameters(name, observations), _encode(name)
+    params, encode = _parameters("attention", observations), _encode("attention")
     mean = encode(params, observations)[0]
     np.testing.assert_allclose(encode(params, observations[:, [3, 0, 4, 2, 1]])[0], mean, rtol=0, atol=1e-5)
     later = observations.copy()
     later[..., 0] += 0.5
     assert np.abs(encode(params, later)[0] - mean).max() > 1e-3
-
-
-def test_blocks_that_add_nothing_leave_the_reading_as_it_is():
-    observations = partly_observed.packed()
-    params = _parameters("transformer", observations)["params"]
-    expected = _encode("attention")(
-        {"params": {name: leaf for name, leaf in params.items() if not name.startswith("block_")}}, observations
-    )
-    silent = {
-        name: jax.tree.map(jnp.zeros_like, leaf) if name.endswith(("_output", "_maps")) else leaf
-        for name, leaf in params.items()
-    }
-    found = _encode("transformer")({"params": silent}, observations)
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
-    loud = _encode("transformer")({"params": params}, observations)
-    assert np.abs(loud[0] - expected[0]).max() > 1e-2
 
 
 @EVERY
@@ -163,7 +142,6 @@ def test_the_standard_deviation_is_never_negative(name):
         (encoders.FlowEncoder(width=-1), "width must be"),
         (encoders.AttentionEncoder(width=10, heads=4), "width=10 must be divisible by heads=4"),
         (encoders.AttentionEncoder(time_features=5), "time_features must be even, got 5"),
-        (encoders.AttentionEncoder(blocks=-1), "blocks must not be negative, got -1"),
     ],
 )
 def test_fields_out_of_range_are_refused(encoder, message):
