@@ -99,7 +99,7 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
         return [("pde", "heat", "ctfno", "quick", {"width": w, "modes": [m]}) for w, m in pairs]
     if table == "mujoco":
         return [
-            ("timeseries", "mujoco", model, "default", {"task": task, "observed": share, **_mujoco_steps(model, share)})
+            ("timeseries", "mujoco", model, "default", {"task": task, "observed": share, **mujoco.of(model, task, share)})
             for task in ("interpolation", "prediction")
             for share in OBSERVED
             for model in (*LATENT_MODELS[:2], LATENT_CORRECTION, *LATENT_MODELS[2:])
@@ -121,14 +121,10 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
     raise ValueError(f"unknown table {table!r}; known are {', '.join(TABLES)}")
 
 
-def _mujoco_steps(model: str, share: float) -> dict[str, Any]:
-    """Fewer steps where more is observed: encoders then take longer, and all cells have one budget."""
-    return {} if share == OBSERVED[0] else {"steps": mujoco.STEPS[model][share]}
-
-
 def reference(cell: Cell, model: str) -> Cell:
-    """The place of a model without training beside a cell: that of its data, whatever its length of training."""
-    return dataclasses.replace(cell, model=model, overrides={k: v for k, v in cell.overrides.items() if k != "steps"})
+    """The place of a model without training beside a cell: that of its data, whatever its training."""
+    of_data = {name: value for name, value in cell.overrides.items() if name in ("task", "observed", "data_options")}
+    return dataclasses.replace(cell, model=model, overrides=of_data)
 
 
 def bound_overrides() -> list[dict[str, Any]]:

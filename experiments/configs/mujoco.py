@@ -5,6 +5,8 @@ of 20 points and an encoder that attends to the observations; the answers of ``c
 observations. Budget: five minutes of one CPU core per cell.
 """
 
+from typing import Any
+
 LATENT = {"latent": 20, "task": "interpolation", "observed": 0.1}
 OPERATOR = {
     "points": 20, "width": 32, "modes": [10], "depth": 3, "heads": 1, "time_width": 64, "time_features": 64,
@@ -54,6 +56,16 @@ STEPS: dict[str, dict[float, int]] = {
     "latent_ode": {0.5: 3000},
     "neural_flow": {0.5: 11400},
 }
+# Rates with which a model is stable in the other task.
+RATES = {("latent_ode", "prediction"): 2e-3}
+
+
+def of(model: str, task: str, share: float) -> dict[str, Any]:
+    """What a cell of the table has of its own."""
+    steps, rate = STEPS[model].get(share), RATES.get((model, task))
+    return {
+        **({} if steps is None else {"steps": steps}), **({} if rate is None else {"learning_rate": rate}),
+    }  # fmt: skip
 
 SMALL = {"steps": 500, "eval_every": 100, "data_options": {"num_sequences": 500}}
 QUICK = {model: SMALL for model in DEFAULT}
