@@ -99,7 +99,7 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
         return [("pde", "heat", "ctfno", "quick", {"width": w, "modes": [m]}) for w, m in pairs]
     if table == "mujoco":
         return [
-            ("timeseries", "mujoco", model, "default", {"task": task, "observed": share, **mujoco.of(model, task, share)})
+            ("timeseries", table, model, "default", {"task": task, "observed": share, **mujoco.of(model, task, share)})
             for task in ("interpolation", "prediction")
             for share in OBSERVED
             for model in (*LATENT_MODELS[:2], LATENT_CORRECTION, *LATENT_MODELS[2:])

@@ -13,8 +13,15 @@ TRAINING = {
     "learning_rate": 2e-3, "batch_size": 50, "times_per_step": 16, "eval_every": 500, "keep_checkpoints": 1,
     "loss": "cross_entropy",
 }  # fmt: skip
-ODE = {"latent": 15, "units": 500, "layers": 2, "solver": "heun", "stepping": "constant", "step_size": 0.05,
-    "max_steps": 32}
+ODE = {
+    "latent": 15,
+    "units": 500,
+    "layers": 2,
+    "solver": "heun",
+    "stepping": "constant",
+    "step_size": 0.05,
+    "max_steps": 32,
+}
 
 DEFAULT = {
     "ctfno": {**LATENT, **OPERATOR, **TRAINING, "network": "latent_ctfno", "steps": 8000},

@@ -67,6 +67,7 @@ def of(model: str, task: str, share: float) -> dict[str, Any]:
         **({} if steps is None else {"steps": steps}), **({} if rate is None else {"learning_rate": rate}),
     }  # fmt: skip
 
+
 SMALL = {"steps": 500, "eval_every": 100, "data_options": {"num_sequences": 500}}
 QUICK = {model: SMALL for model in DEFAULT}
 

@@ -13,8 +13,7 @@ TRAINING = {
     "learning_rate": 2e-3, "batch_size": 50, "times_per_step": 16, "lengths": [64, 96, 128], "eval_every": 1000,
     "keep_checkpoints": 1, "loss": "squared_error",
 }  # fmt: skip
-ODE = {"units": 50, "layers": 3, "solver": "heun", "stepping": "constant", "step_size": 0.05,
-    "max_steps": 32}
+ODE = {"units": 50, "layers": 3, "solver": "heun", "stepping": "constant", "step_size": 0.05, "max_steps": 32}
 
 DEFAULT = {
     "ctfno": {**LATENT, **OPERATOR, **TRAINING, "network": "latent_ctfno", "encoder_hidden": 40, "steps": 10000},
