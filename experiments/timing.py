@@ -185,6 +185,7 @@ def mujoco(repeats: int, data_dir: str | None = None) -> dict[str, Any]:
 def images(repeats: int) -> dict[str, Any]:
     """Seconds of a training step of the Fourier classifiers, and of their direct transcription."""
     numbers: dict[str, Any] = {}
+    sizes: dict[str, int] = {}  # the same for all data sets
     for dataset in catalog.IMAGES:
         problem, config = problems.problem(dataset), Cell("images", dataset, "fno").config()
         assert isinstance(problem, problems.ImageProblem)
@@ -212,7 +213,8 @@ def images(repeats: int) -> dict[str, Any]:
             for name, loss_fn in forms.items()
         }  # fmt: skip
         numbers[dataset] = {"seconds": seconds, "num_params": num_parameters(params["params"])}
-    return {"batch_size": settings.batch_size, "images_per_pass": settings.images_per_pass, "datasets": numbers}
+        sizes = {"batch_size": settings.batch_size, "images_per_pass": settings.images_per_pass}
+    return {**sizes, "datasets": numbers}
 
 
 def _cross_entropy(logits_fn: Any, params: Params, batch: ImageArrays) -> Any:
