@@ -164,7 +164,7 @@ def mujoco(repeats: int, data_dir: str | None = None) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
     num_train = num_test = 0
     for name in LATENT_MODELS:
-        config = Cell("timeseries", "mujoco", name, overrides={"times_per_step": 0}).config()
+        config = Cell("timeseries", "mujoco", name, overrides={"times_per_step": 0, "own_times": False}).config()
         task = LatentTask.from_config(config, data_dir=data_dir, parts=("train", "validation"))
         params = task.init(jax.random.key(0))
         batch = jax.jit(
