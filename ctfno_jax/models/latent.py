@@ -64,6 +64,10 @@ class LatentModel(nn.Module):
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.baseline not in BASELINES:
             raise ValueError(f"baseline must be one of {', '.join(BASELINES)}, got {self.baseline!r}")
+        if self.num_classes and self.baseline != "none":
+            raise ValueError(
+                f"baseline={self.baseline} corrects values, and num_classes={self.num_classes} asks for classes"
+            )
 
     def __call__(
         self,
@@ -90,12 +94,11 @@ class LatentModel(nn.Module):
         found = self.decoded(observations, jnp.concatenate([every, observed_at], axis=1), key)
         asked, known = jnp.split(found.values, [every.shape[1]], axis=1)
         unexplained = interpolate(parts.times, parts.values - known, parts.mask, every)
-        logits = None if found.logits is None else found.logits[:, : every.shape[1]]
-        return found._replace(values=asked + unexplained, logits=logits)
+        return found._replace(values=asked + unexplained)
 
     @nn.compact
     def decoded(self, observations: Array, times: Array, key: Key | None = None) -> LatentPrediction:
-        """What the latent state alone says, as in training: :meth:`posterior` without the baseline."""
+        """Predicts from the latent state alone, without the baseline; training does so."""
         self.check_fields()
         check_times(times)
         observations = as_float(observations)

@@ -93,7 +93,9 @@ def solve(
       integration: how to solve.
       from_first: put the initial states at the first of the times instead of at zero.
     """
-    if times.ndim == 2 and integration.stepping == "constant" and not from_first:
+    # Diffrax cannot solve backward from a solution that is known at all times.
+    together = integration.stepping == "constant" and integration.adjoint != "backward" and not from_first
+    if times.ndim == 2 and together:
         return _solve_together(field, params, start, times, integration)
     one = lambda state, ts: _solve_one(field, params, state, ts, integration, from_first)  # noqa: E731
     if times.ndim == 2:

@@ -14,14 +14,9 @@ TRAINING = {
     "loss": "cross_entropy",
 }  # fmt: skip
 ODE = {
-    "latent": 15,
-    "units": 500,
-    "layers": 2,
-    "solver": "heun",
-    "stepping": "constant",
-    "step_size": 0.05,
+    "latent": 15, "units": 500, "layers": 2, "solver": "heun", "stepping": "constant", "step_size": 0.05,
     "max_steps": 32,
-}
+}  # fmt: skip
 
 DEFAULT = {
     "ctfno": {**LATENT, **OPERATOR, **TRAINING, "network": "latent_ctfno", "steps": 8000},

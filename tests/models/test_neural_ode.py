@@ -291,11 +291,10 @@ def _slopes(adjoint: str, own: bool = False):
 
 
 @pytest.mark.slow
-def test_derivatives_do_not_depend_on_whether_times_are_shared():
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
-        _slopes("checkpoints", own=True), _slopes("checkpoints"),
-    )  # fmt: skip
+@pytest.mark.parametrize("adjoint", ["checkpoints", "direct", "backward"])
+def test_derivatives_do_not_depend_on_whether_times_are_shared(adjoint):
+    compare = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)  # noqa: E731
+    jax.tree.map(compare, _slopes(adjoint, own=True), _slopes(adjoint))
 
 
 @pytest.mark.slow
