@@ -395,6 +395,21 @@ def test_an_attack_never_raises_the_accuracy_and_no_number_is_no_answer():
     assert attacks.robust_accuracy(logits, images, labels, spoil, batch_size=16) == 0
 
 
+def test_only_the_survivors_of_one_attack_need_another():
+    logits, _ = _network(3, seed=10)
+    images = _images(count=23, seed=11)
+    labels = np.asarray(logits(images)).argmax(-1)
+    weak, strong = (functools.partial(attacks.fgsm, epsilon=size) for size in (0.03, 0.06))
+    alive = functools.partial(attacks.survivors, logits, images, labels, batch_size=7)
+    after_both = alive(strong, among=alive(weak))
+    np.testing.assert_array_equal(after_both, alive(weak) & alive(strong))
+    assert 0 < after_both.sum() < alive(weak).sum() < 23
+    untouched = lambda f, x, y, key: x  # noqa: E731
+    among = np.arange(23) % 2 == 0
+    np.testing.assert_array_equal(alive(untouched, among=among), among)
+    assert not alive(untouched, among=np.zeros(23, bool)).any()
+
+
 def test_every_batch_has_a_key_of_its_own():
     logits = lambda x: jnp.stack([x[:, 0], 1 - x[:, 0]], axis=1)  # noqa: E731
     images, labels = np.full((400, 1), 0.6, np.float32), np.zeros(400, int)
@@ -552,6 +567,7 @@ def test_other_mistakes_are_explained():
         (lambda: attacks.gaussian_noise(255 * images, key, 0.1), "images must be finite and in"),
         (lambda: attacks.pgd(logits, **GOOD, step_size=-1.0), "step_size must be finite and not negative, got -1.0"),
         (lambda: accuracy(images, labels, same, batch_size=0), "batch_size must be at least 1, got 0"),
+        (lambda: attacks.survivors(logits, images, labels, same, among=[True]), r"among must have shape \(5,\), .*\(1,\)"),
         (lambda: accuracy(images, labels + 1, same), "labels must be from 0 to 2, got 1 to 3"),
         (lambda: accuracy(images, labels, lambda f, x, y, key: x[0]), r"attack must return .*\(5, 3, 4, 2\), got \(3"),
         (lambda: attacks.certified_radius(values[0], 1.0), r"values must be logits of shape .*got \(3,\)"),

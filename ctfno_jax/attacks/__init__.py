@@ -19,7 +19,7 @@ from ctfno_jax.attacks.certified import certified_accuracy, certified_radius
 from ctfno_jax.attacks.noise import gaussian_noise
 from ctfno_jax.attacks.problems import Logits
 from ctfno_jax.attacks.projected_gradient import fgsm, pgd
-from ctfno_jax.attacks.robustness import Attack, robust_accuracy
+from ctfno_jax.attacks.robustness import Attack, robust_accuracy, survivors
 
 __all__ = [
     "Attack",
@@ -31,4 +31,5 @@ __all__ = [
     "gaussian_noise",
     "pgd",
     "robust_accuracy",
+    "survivors",
 ]

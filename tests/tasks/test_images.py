@@ -100,7 +100,8 @@ def test_what_is_learned_is_reported(trained):
     right = task.answers(params, task.data.test) == task.data.test.labels
     assert scores["accuracy"] == right.mean()
     assert scores["certified_accuracy"] <= scores["accuracy"]
-    assert scores["apgd_40"] <= scores["accuracy"]
+    weaker = [scores[name] for name in ("fgsm_40", "pgd_40", "pgd_quarter_40")]
+    assert scores["apgd_40"] <= min(weaker) <= max(weaker) <= scores["accuracy"]
 
 
 @pytest.mark.slow
