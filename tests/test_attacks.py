@@ -567,7 +567,7 @@ def test_other_mistakes_are_explained():
         (lambda: attacks.gaussian_noise(255 * images, key, 0.1), "images must be finite and in"),
         (lambda: attacks.pgd(logits, **GOOD, step_size=-1.0), "step_size must be finite and not negative, got -1.0"),
         (lambda: accuracy(images, labels, same, batch_size=0), "batch_size must be at least 1, got 0"),
-        (lambda: attacks.survivors(logits, images, labels, same, among=[True]), r"among must have shape \(5,\), .*\(1,\)"),
+        (lambda: attacks.survivors(logits, images, labels, same, among=[True]), r"among must have shape \(5,\)"),
         (lambda: accuracy(images, labels + 1, same), "labels must be from 0 to 2, got 1 to 3"),
         (lambda: accuracy(images, labels, lambda f, x, y, key: x[0]), r"attack must return .*\(5, 3, 4, 2\), got \(3"),
         (lambda: attacks.certified_radius(values[0], 1.0), r"values must be logits of shape .*got \(3,\)"),
