@@ -23,8 +23,8 @@ def images(table: str, found: Results) -> Block:
     radius = catalog.cells(table, num_seeds=1)[0].config().settings["certified_radius"]
     return (
         f"{table}: test accuracy in percent, {SEEDS}; changes of pixels in grey levels; PGD with 10 steps of 2, "
-        f"or a quarter of its size; APGD with 50 steps on what the other attacks of its size left; certified within an L2 "
-        f"radius of {radius:.3g}"
+        f"or a quarter of its size; APGD with 50 steps on what the other attacks of its size left; certified within "
+        f"an L2 radius of {radius:.3g}"
     ), lines
 
 
