@@ -33,11 +33,10 @@ def check_std(module: Any) -> None:
         raise ValueError(f"std must be one of {', '.join(STDS)}, got {module.std!r}")
 
 
-def _steps(parts: Unpacked, *, backwards: bool) -> tuple[Array, Array, Array]:
-    """Times, values with their mask, and validity of the steps, one step after the other, time first."""
+def _steps(parts: Unpacked) -> tuple[Array, Array, Array]:
+    """Times, values with their mask, and validity of the steps, time first, from the last one to the first."""
     inputs = jnp.concatenate([parts.values, parts.mask], axis=-1)
-    order = slice(None, None, -1) if backwards else slice(None)
-    times, inputs, valid = (jnp.swapaxes(a, 0, 1)[order] for a in (parts.times, inputs, parts.valid))
+    times, inputs, valid = (jnp.swapaxes(a, 0, 1)[::-1] for a in (parts.times, inputs, parts.valid))
     return times[..., None], inputs, valid[..., None]
 
 
@@ -68,7 +67,7 @@ class GRUEncoder(nn.Module):
 
     @nn.compact
     def __call__(self, observations: Float[Array, "batch steps inputs"], latent: int) -> Posterior:
-        times, inputs, valid = _steps(unpack(observations), backwards=True)
+        times, inputs, valid = _steps(unpack(observations))
         input_weight, input_bias = layers.Affine(3 * self.hidden, name="gru_input")(1 + inputs.shape[-1])
         state_weight, state_bias = layers.Affine(3 * self.hidden, name="gru_state")(self.hidden)
         # All that does not depend on the gap is one product for all steps.
@@ -162,7 +161,7 @@ class ODERNNEncoder(nn.Module):
 
     @nn.compact
     def __call__(self, observations: Float[Array, "batch steps inputs"], latent: int) -> Posterior:
-        times, inputs, valid = _steps(unpack(observations), backwards=True)
+        times, inputs, valid = _steps(unpack(observations))
         cell = ODERNNCell(self.hidden, self.units, self.depth, self.gate_units, name="cell")(inputs.shape[-1])
 
         def step(carry: Any, now: tuple[Array, Array, Array]) -> tuple[Any, None]:
@@ -182,7 +181,7 @@ class ODERNNEncoder(nn.Module):
 
 
 class FlowEncoder(nn.Module):
-    """An LSTM that reads the observations forwards in time; between two of them its state follows a coupling flow.
+    """An LSTM that reads the observations backwards in time; between two of them its state follows a coupling flow.
 
     Attributes:
       hidden: size of the recurrent state.
@@ -206,7 +205,7 @@ class FlowEncoder(nn.Module):
 
     @nn.compact
     def __call__(self, observations: Float[Array, "batch steps inputs"], latent: int) -> Posterior:
-        times, inputs, valid = _steps(unpack(observations), backwards=False)
+        times, inputs, valid = _steps(unpack(observations))
         input_weight, input_bias = layers.Affine(4 * self.hidden, name="cell_input")(inputs.shape[-1])
         state_weight, state_bias = layers.Affine(4 * self.hidden, name="cell_state")(self.hidden)
         between = neural_flow.Flow(
@@ -216,7 +215,7 @@ class FlowEncoder(nn.Module):
         def step(carry: Any, now: tuple[Array, Array, Array]) -> tuple[Any, None]:
             state, memory, last, started = carry
             time, projected, is_valid = now
-            moved = neural_flow.flow(between, state, _gap(last, time, started), kind="coupling", bounded=False)
+            moved = neural_flow.flow(between, state, -_gap(last, time, started), kind="coupling", bounded=False)
             enter, forget, candidate, leave = jnp.split(projected + moved @ state_weight + state_bias, 4, axis=-1)
             new_memory = jax.nn.sigmoid(forget) * memory + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
             new = (jax.nn.sigmoid(leave) * jnp.tanh(new_memory), new_memory, time, jnp.ones_like(started))

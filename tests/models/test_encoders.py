@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from helpers import partly_observed
 
-from ctfno_jax.models import encoders
+from ctfno_jax.models import encoders, mlp, neural_flow
 
 LATENT = 6
 ENCODERS = {
@@ -59,6 +60,33 @@ def test_the_recurrent_encoder_is_a_gru_that_reads_backwards_in_time(steps):
     found, expected = _encode("gru")(params, observations), _gru_by_hand(params, observations)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+
+
+def test_the_flow_encoder_is_an_lstm_that_reads_backwards_and_whose_flow_runs_backwards():
+    observations = partly_observed.packed(steps=4)
+    params = _parameters("flow", observations)
+    p = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
+    sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
+    between = nn.apply(lambda flow: flow(), neural_flow.Flow(4, num_layers=2, width=3, depth=1))(
+        {"params": params["params"]["flow"]}
+    )
+    state = memory = np.zeros((len(observations), 4))
+    last_time = observations[:, -1, :1]
+    for index in reversed(range(observations.shape[1])):
+        time, read = observations[:, index, :1], observations[:, index, 1:]
+        moved = neural_flow.flow(between, jnp.float32(state), time - last_time, kind="coupling", bounded=False)
+        last_time = time
+        raw = read @ p["cell_input"]["weight"] + p["cell_input"]["bias"]
+        raw = raw + np.asarray(moved) @ p["cell_state"]["weight"] + p["cell_state"]["bias"]
+        enter, forget, candidate, leave = np.split(raw, 4, axis=-1)
+        memory = sigmoid(forget) * memory + sigmoid(enter) * np.tanh(candidate)
+        state = sigmoid(leave) * np.tanh(memory)
+    readout = mlp.MLP((4, 5, 2 * LATENT))
+    maps = nn.apply(lambda module: module(), readout)({"params": params["params"]["readout"]})
+    mean, raw = np.split(np.asarray(mlp.mlp(maps, jnp.float32(state))), 2, axis=-1)
+    found = _encode("flow")(params, observations)
+    np.testing.assert_allclose(found[0], mean, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found[1], np.logaddexp(0, raw), rtol=0, atol=1e-5)
 
 
 @EVERY
