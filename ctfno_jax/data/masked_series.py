@@ -279,6 +279,7 @@ class MaskedDataset:
       info: counts to log.
       source: "generated", or the name of the file, with a note where the data differ from the official ones.
       time_offset: real time of time zero.
+      class_names: names of the first classes, those that occur; empty if they have none.
     """
 
     name: str
@@ -296,6 +297,7 @@ class MaskedDataset:
     info: dict[str, float]
     source: str
     time_offset: float = 0.0
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:

@@ -1,4 +1,4 @@
-"""Partly observed series: what was observed, what was asked for, and the forecasts with their spread."""
+"""Partly observed series: observations, and forecasts with their spread or classes with their probabilities."""
 
 import numpy as np
 from jaxtyping import Float
@@ -55,5 +55,43 @@ def forecasts(
                 axis.set_xlabel(f"time [{data.time_name}]" if data.time_name else "time")
             axis.tick_params(labelsize=8)
     axes[0, 0].legend(fontsize=7)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def classes(
+    some: Part, probabilities: Float[np.ndarray, "batch time classes"], data: MaskedDataset, *, title: str
+) -> Figure:
+    """One column for each series: its observations above, probabilities of the classes and the true class below.
+
+    Args:
+      some: the series, with their labels.
+      probabilities: of every class at the targets.
+      data: the data set they are from, for units and names.
+      title: of the figure.
+    """
+    assert some.labels is not None
+    scale, offset = np.asarray(data.scale), np.asarray(data.offset)
+    shown = len(data.class_names) or 1 + max(int(some.labels.max()), int(probabilities.argmax(-1).max()))
+    figure = Figure(figsize=(4 * len(some) + 1, 5), layout="constrained")
+    axes = figure.subplots(2, len(some), squeeze=False, sharex="col", sharey="row")
+    for column in range(len(some)):
+        above, below = axes[:, column]
+        for feature, name in enumerate(data.features):
+            there = some.observed.mask[column, :, feature] > 0
+            at = some.observed.times[column, there] * data.time_unit + data.time_offset
+            real = some.observed.values[column, there, feature] * scale[feature] + offset[feature]
+            above.plot(at, real, ".", ms=3, color=f"C{feature % 10}", label=name)
+        valid = some.target.valid[column]
+        at = some.target.times[column, valid] * data.time_unit + data.time_offset
+        chances, labels = probabilities[column, valid, :shown], some.labels[column, valid]
+        below.pcolormesh(at, np.arange(shown), chances.T, cmap="Blues", vmin=0, vmax=1, shading="nearest")
+        below.plot(at[labels >= 0], labels[labels >= 0], ".", ms=4, color="C3", label="true class")
+        below.set_xlabel(f"time [{data.time_name}]" if data.time_name else "time")
+    axes[0, 0].set_ylabel("observed")
+    axes[1, 0].set_yticks(range(shown), data.class_names or [str(i) for i in range(shown)], fontsize=8)
+    axes[1, 0].invert_yaxis()
+    axes[1, 0].legend(fontsize=7)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize=7)
     figure.suptitle(title, fontsize=10)
     return figure

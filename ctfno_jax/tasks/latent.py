@@ -321,18 +321,22 @@ class LatentTask:
         return values if logits is None else logits
 
     def figures(self, params: Params, split: str) -> Iterator[tuple[str, Any]]:
-        """Name and figure of three series with their forecasts, in real units."""
+        """Name and figure of three series with their forecasts or classes, in real units."""
         from ctfno_jax.plotting import latent as plots
 
         part = self.data.validation if split == "validation" else self.data.test
-        if part is None or self.data.task == "classification":
+        if part is None:
             return
         some = part.select(slice(3))
         draws = self.predict(params, some)
+        title = f"{self.data.name}, {self.data.task}, first {split} series"
+        if self.data.num_classes:
+            chances = np.asarray(jax.nn.softmax(draws, axis=-1)).mean(0)
+            yield "series", plots.classes(some, chances, self.data, title=title)
+            return
         noise = masked_metrics.unexplained(self.predict(params, self.data.validation), self.data.validation)
         scale = np.asarray(self.data.scale)
         mean, std = draws.mean(0) * scale + np.asarray(self.data.offset), np.hypot(draws.std(0), noise) * scale
-        title = f"{self.data.name}, {self.data.task}, first {split} series"
         yield "series", plots.forecasts(some, mean, std, self.data, title=title)
 
 

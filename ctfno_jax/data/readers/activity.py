@@ -34,6 +34,7 @@ CLASSES = {
     "standing up from lying": 4, "standing up from sitting": 4, "standing up from sitting on the ground": 4,
     "on all fours": 5, "sitting on the ground": 6,
 }  # fmt: skip
+CLASS_NAMES = ("walking", "falling", "lying", "sitting", "standing up", "on all fours", "sitting on the ground")
 # The published code has another spelling of this activity, and leaves it without a label.
 _UNKNOWN_TO_PUBLISHED = "standing up from sitting on the ground"
 # As many as there are activities, for comparability; classes from 7 on never occur.
@@ -157,7 +158,7 @@ def load(
         NAME, task, *parts, FEATURES, (0.0,) * len(FEATURES), (1.0,) * len(FEATURES),
         time_unit=SPAN_BINS * BIN_SECONDS, time_name="s", subsample=0, num_classes=NUM_CLASSES,
         info={name: float(value) for name, value in info.items()},
-        source=f"{path.name} ({_COPY_NOTE})" if partial else path.name,
+        source=f"{path.name} ({_COPY_NOTE})" if partial else path.name, class_names=CLASS_NAMES,
     )  # fmt: skip
 
 
