@@ -56,7 +56,7 @@ class ProgressLine:
 
 
 class GenerationLine:
-    """Tells how far a data set is generated and how long it will take; silent while nothing has to be made."""
+    """Tells how many samples are generated or read and how long the rest takes; silent if all are in the cache."""
 
     def __init__(self, name: str, stream: TextIO | None = None) -> None:
         self._name = name
@@ -70,5 +70,5 @@ class GenerationLine:
             self._seconds_per_sample = (now - self._last[0]) / (ready - self._last[1])
         self._last = (now, ready)
         left = duration(self._seconds_per_sample * (wanted - ready)) + " left" if self._seconds_per_sample else ""
-        line = f"{self._name}: generated {ready}/{wanted} trajectories   {left}".rstrip()
+        line = f"{self._name}: {ready}/{wanted} samples ready   {left}".rstrip()
         write_line(self._stream, line, last=ready >= wanted)

@@ -76,7 +76,7 @@ def _generate(stream, monkeypatch, *, seconds=10.0):
 
 def test_generation_tells_how_far_it_is_and_how_long_it_will_take(monkeypatch):
     assert _generate(io.StringIO(), monkeypatch) == (
-        "burgers: generated 50/100 trajectories\nburgers: generated 100/100 trajectories   0s left\n"
+        "burgers: 50/100 samples ready\nburgers: 100/100 samples ready   0s left\n"
     )
 
 
