@@ -1,5 +1,7 @@
 """Lines of the tables of partly observed series."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from experiments import catalog, latent_references, paper_results
@@ -27,14 +29,27 @@ _UNITS = {"mse": "test MSE x 1e-3", "accuracy": "accuracy in percent"}
 
 
 def latent(table: str, found: Results) -> list[Block]:
-    """All models and tasks of a data set of partly observed series, and numbers of other publications."""
+    """All models of a data set of partly observed series, and numbers of other publications.
+
+    Tasks with several columns each have a table of their own: one with all of them would be too wide to read.
+    """
     cells = catalog.cells(table, num_seeds=1)
-    columns = _columns(cells)
+    tasks: dict[str, list[Cell]] = {}
+    for cell in cells:
+        tasks.setdefault(_task(cell), []).append(cell)
+    if len(tasks) in (1, len(_columns(cells))):
+        return [_errors(table, cells, found, lambda cell: _label(_column(cell))), *_elsewhere(table)]
+    return [*(_errors(f"{table}, {task}", some, found, _share) for task, some in tasks.items()), *_elsewhere(table)]
+
+
+def _errors(name: str, cells: list[Cell], found: Results, label: Callable[[Cell], str]) -> Block:
+    """Errors of some cells of a data set, one line for each model and two columns for each task and share."""
+    table, columns = cells[0].dataset, _columns(cells)
     by_place = {(cell.model, _column(cell)): cell for cell in cells}
     metric = paper_results.metric(table)
-    lines = [["model", *(text for column in columns for text in (_label(column), "paper"))]]
+    lines = [["model", *(text for first in columns.values() for text in (label(first), "paper"))]]
     notes: set[str] = set()
-    references = [name for cell in cells for name in latent_references.OF_TASK[str(cell.config().settings["task"])]]
+    references = [reference for cell in cells for reference in latent_references.OF_TASK[_task(cell)]]
     for model in dict.fromkeys([*references, *(cell.model for cell in cells)]):
         line = [model]
         for column, first in columns.items():
@@ -46,8 +61,7 @@ def latent(table: str, found: Results) -> list[Block]:
                 published(paper_results.number(table, model, column), _SCALES[metric]),
             ]
         lines.append(line)
-    title = "; ".join([f"{table}: {_UNITS[metric]}, {SEEDS}", *(f"data: {note}" for note in sorted(notes))])
-    return [(title, lines), *_elsewhere(table)]
+    return "; ".join([f"{name}: {_UNITS[metric]}, {SEEDS}", *(f"data: {note}" for note in sorted(notes))]), lines
 
 
 def details(table: str, found: Results) -> list[Block]:
@@ -98,6 +112,15 @@ def _columns(cells: list[Cell]) -> dict[str, Cell]:
 
 def _column(cell: Cell) -> str:
     return paper_results.latent_column(cell.dataset, cell.config())
+
+
+def _task(cell: Cell) -> str:
+    return str(cell.config().settings["task"])
+
+
+def _share(cell: Cell) -> str:
+    """Label of the share of points that a model sees."""
+    return f"{100 * float(str(cell.config().settings['observed'])):g}%"
 
 
 def _label(column: str) -> str:

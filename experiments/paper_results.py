@@ -307,7 +307,7 @@ def paper_result(
 
 def image_metric(column: str) -> str:
     """Our metric in a column of a table of images."""
-    return "accuracy" if column == "clean" else column
+    return {"clean": "accuracy", "certified": "certified_accuracy"}.get(column, column)
 
 
 def _image_result(dataset: str, model: str) -> dict[str, Any] | None:

@@ -69,7 +69,7 @@ def _blocks(table: str, results_dir: Path) -> list[table_lines.Block]:
     if table.removesuffix("-details") in paper_results.LATENT:
         return latent_lines.details(table.removesuffix("-details"), found)
     if table in paper_results.IMAGES:
-        return [image_lines.images(table, found)]
+        return image_lines.images(table, found)
     if table in table_lines.OVERVIEWS:
         return [table_lines.overview(table, found)]
     return table_lines.details(table.removesuffix("-details"), found)

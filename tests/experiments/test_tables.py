@@ -235,8 +235,8 @@ def test_latent_models_have_a_column_for_each_task_and_details_of_their_own(tmp_
     # What needs no training stands in the same column, without a number of steps.
     write_row(tmp_path, Cell("timeseries", "mujoco", "last_value", overrides=overrides), mse=0.009)
     lines = parse(tables.render("mujoco", tmp_path).split("\n\n")[0])
-    assert lines["last_value"][6:8] == [("interpolation 50", "9.000"), ("paper", "-")]
-    assert lines["ctfno"][6:8] == [("interpolation 50", "1.150"), ("paper", "1.15")]
+    assert lines["last_value"][6:8] == [("50%", "9.000"), ("paper", "-")]
+    assert lines["ctfno"][6:8] == [("50%", "1.150"), ("paper", "1.15")]
     blocks = {block.split(":")[0]: parse(block) for block in tables.render("mujoco-details", tmp_path).split("\n\n")}
     assert len(blocks) == 8
     found = dict(blocks["mujoco, interpolation 50"]["ctfno"])
@@ -254,6 +254,25 @@ def test_new_persons_are_another_column_which_the_paper_does_not_have(tmp_path):
     assert dict(parse(elsewhere)["attention encoder"]) == {"accuracy": "91"}
     cell = Cell("timeseries", "activity", "ctfno", overrides=catalog.NEW_PERSON)
     assert paper_results.paper_result("timeseries", "activity", "ctfno", cell.config()) is None
+
+
+def test_classifiers_have_a_table_of_clean_images_and_one_of_attacked_images(tmp_path):
+    scores = {"accuracy": 0.985, "gaussian_50": 0.97, "gaussian_100": 0.88, "certified_accuracy": 0.4}
+    attacked = {"fgsm_30": 0.7, "pgd_30": 0.6, "pgd_quarter_30": 0.5, "apgd_30": 0.3, "fgsm_50": 0.2, "pgd_50": 0.1}
+    write_row(tmp_path, Cell("images", "mnist", "fno_stabilized"), **scores, **attacked)
+    clean, under_attack = map(parse, tables.render("mnist", tmp_path).split("\n\n"))
+    assert clean["fno_stabilized"][:7] == [
+        ("clean", "98.50"), ("paper", "98.8"), ("noise 50", "97.00"), ("paper", "97.8"), ("noise 100", "88.00"),
+        ("paper", "88.2"), ("certified", "40.00"),
+    ]  # fmt: skip
+    assert clean["cnn"][4:6] == [("noise 100", "-"), ("paper", "10.4")]
+    found = under_attack["fno_stabilized"]
+    assert [name for name, _ in found if name != "paper"] == [
+        "FGSM 30", "FGSM 50", "PGD 30", "PGD 50", "PGD, quarter 30", "PGD, quarter 50", "APGD 30", "APGD 50",
+    ]  # fmt: skip
+    assert found[:2] == [("FGSM 30", "70.00"), ("paper", "36.2")]
+    assert dict(found)["APGD 30"] == "30.00"
+    assert dict(found)["APGD 50"] == "-"
 
 
 HEAT = {
