@@ -60,7 +60,7 @@ def find_file(data_dir: str | Path | None = None) -> Path:
         for name in _PYTHON_VERSION:
             if (place / name).exists():
                 _refuse_python_version(place / name)
-    raise ValueError(f"{start} holds neither {_FILES}; get it: {_WHERE}")
+    raise ValueError(f"{start} does not hold {_FILES}; get it: {_WHERE}")
 
 
 def load(

@@ -186,7 +186,7 @@ def test_without_files_the_message_tells_how_to_get_them(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=rf"cifar10 is read from {known}") as caught:
         cifar10.find_file()
     assert "--data_dir or CTFNO_DATA_DIR" in str(caught.value)
-    with pytest.raises(ValueError, match=rf"holds neither {known}"):
+    with pytest.raises(ValueError, match=rf"does not hold {known}"):
         cifar10.find_file(tmp_path)
 
 
