@@ -354,24 +354,21 @@ def check_settings(model: nn.Module, settings: LatentSettings) -> None:
 
 
 def _by_length(part: Part, settings: LatentSettings) -> list[Part]:
-    """The series in groups of similar length, each with enough of them for a batch."""
+    """The series in groups of similar length; a group too small for a batch joins its neighbour."""
+    size = settings.batch_size
+    if len(part) < size:
+        raise ConfigError(f"batch_size={size} exceeds the {len(part)} training series; lower it")
     steps = max(part.observed.steps, part.target.steps)
     needed = np.maximum(part.observed.num_valid, part.target.num_valid)
-    groups, left = [], np.zeros(len(part), bool)
-    lengths = settings.lengths or ()
-    for length in sorted({*(n for n in lengths if n < steps), steps}):
-        left |= needed <= length
-        if left.sum() >= settings.batch_size or (length == steps and left.any()):
-            groups.append(part.select(np.flatnonzero(left)))
-            needed, left = np.where(left, steps + 1, needed), np.zeros(len(part), bool)
-    if len(groups) > 1 and len(groups[-1]) < settings.batch_size:
-        raise ConfigError(
-            f"only {len(groups[-1])} series are longer than {max(lengths)} steps, fewer than "
-            f"batch_size={settings.batch_size}; leave out the largest of lengths"
-        )
-    if len(part) < settings.batch_size:
-        raise ConfigError(f"batch_size={settings.batch_size} exceeds the {len(part)} training series; lower it")
-    return groups
+    groups, left = [], np.arange(len(part))
+    for length in sorted({n for n in settings.lengths or () if n < steps}):
+        fits = needed[left] <= length
+        if fits.sum() >= size:
+            groups.append(left[fits])
+            left = left[~fits]
+    if groups and len(left) < size:
+        left = np.sort(np.concatenate([groups.pop(), left]))
+    return [part.select(index) for index in (*groups, left)]
 
 
 def _arrays(part: Part) -> LatentArrays:

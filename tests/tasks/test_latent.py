@@ -108,6 +108,20 @@ def test_groups_of_similar_length_hold_every_series_once():
     np.testing.assert_allclose(np.sort(values), np.sort(data.train.target.values.sum((1, 2))), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "lengths", "shapes"),
+    [(3, (4, 8), [(6, 4), (7, 8), (3, 9)]), (4, (4, 8), [(6, 4), (10, 9)]), (4, (4, 6, 8), [(6, 4), (10, 9)]),
+     (4, (8,), [(16, 9)]), (7, (4, 6), [(9, 6), (7, 9)])],
+)  # fmt: skip
+def test_a_group_that_is_too_small_for_a_batch_joins_its_neighbour(batch_size, lengths, shapes):
+    data = small_latent.dataset("irregular")
+    task = small_latent.task(data=data, lengths=lengths, batch_size=batch_size)
+    groups = task.arrays.arrays if isinstance(task.arrays, Buckets) else [task.arrays]
+    assert [arrays.observed.shape[:2] for arrays in groups] == shapes
+    values = np.concatenate([np.asarray(a.values).sum((1, 2)) for a in groups])
+    np.testing.assert_allclose(np.sort(values), np.sort(data.train.target.values.sum((1, 2))), rtol=1e-5, atol=1e-5)
+
+
 def test_a_batch_that_is_too_large_is_refused():
     with pytest.raises(ConfigError, match="batch_size=17 exceeds the 16 training series; lower it"):
         small_latent.task(batch_size=17)
