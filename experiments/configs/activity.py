@@ -1,7 +1,7 @@
 """activity: ``python -m experiments.timeseries --dataset=activity --data_dir=...``.
 
 Positions of four tags on a person, and what the person does at every time. All points are observed; the answer is a
-class for each time. Budget: fifteen minutes of one CPU core per cell.
+class for each time. Budget: five minutes of one CPU core per cell.
 """
 
 LATENT = {"latent": 20, "num_classes": 11, "task": "classification", "observed": 1.0}
@@ -10,7 +10,7 @@ OPERATOR = {
     "time_scale": 100.0, "time_bias": False, "head": "mlp", "lifting": "low_pass", "padding": 0.1,
 }  # fmt: skip
 TRAINING = {
-    "learning_rate": 2e-3, "batch_size": 50, "times_per_step": 16, "eval_every": 500, "keep_checkpoints": 1,
+    "learning_rate": 4e-3, "batch_size": 50, "times_per_step": 4, "eval_every": 500, "keep_checkpoints": 1,
     "loss": "cross_entropy",
 }  # fmt: skip
 ODE = {
@@ -19,27 +19,30 @@ ODE = {
 }  # fmt: skip
 
 DEFAULT = {
-    "ctfno": {**LATENT, **OPERATOR, **TRAINING, "network": "latent_ctfno", "steps": 8000},
+    "ctfno": {
+        **LATENT, **OPERATOR, **TRAINING, "network": "latent_ctfno", "learning_rate": 8e-3, "eval_every": 1000,
+        "steps": 20000,
+    },
     "ctfno_wide": {
         **LATENT, **OPERATOR, **TRAINING, "network": "latent_ctfno_attention", "latent": 320, "out_channels": 16,
-        "steps": 8000,
+        "eval_every": 1000, "steps": 12000,
     },
     "rnn_vae": {
         **LATENT, **TRAINING, "network": "rnn_vae", "latent": 15, "encoder_hidden": 100, "encoder_readout": 500,
-        "decoder_units": 500, "times_per_step": 0, "steps": 3000,
+        "decoder_units": 500, "times_per_step": 0, "eval_every": 1000, "steps": 18000,
     },
     "ode_rnn": {
         **TRAINING, "network": "ode_rnn", "num_classes": 11, "task": "classification",
         "observed": 1.0, "hidden": 15, "units": 500, "depth": 4, "gate_units": 50, "test_draws": 1, "steps": 1500,
     },
-    "latent_ode_rnn": {**LATENT, **TRAINING, **ODE, "network": "latent_ode_rnn", "encoder_hidden": 100, "steps": 2000},
+    "latent_ode_rnn": {**LATENT, **TRAINING, **ODE, "network": "latent_ode_rnn", "encoder_hidden": 100, "steps": 3500},
     "latent_ode": {
         **LATENT, **TRAINING, **ODE, "network": "latent_ode", "encoder_hidden": 100, "encoder_units": 500,
-        "encoder_depth": 4, "encoder_gate_units": 50, "steps": 1000,
+        "encoder_depth": 4, "encoder_gate_units": 50, "steps": 1500,
     },
     "neural_flow": {
         **LATENT, **TRAINING, "network": "latent_flow", "width": 100, "depth": 3, "encoder_hidden": 30,
-        "encoder_width": 100, "encoder_depth": 3, "steps": 3000,
+        "encoder_width": 100, "encoder_depth": 3, "learning_rate": 8e-3, "eval_every": 1000, "steps": 16000,
     },
 }  # fmt: skip
 
