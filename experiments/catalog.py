@@ -6,7 +6,7 @@ from typing import Any
 from ctfno_jax.data import problems
 from experiments import configs
 from experiments.cells import Cell
-from experiments.configs import mujoco
+from experiments.configs import mujoco, physionet
 
 TABLES = (
     "pde", "ablation", "synthetic", "de_on_fields", "noise", "vibration", "effect_of_bound", "data_efficiency",
@@ -107,8 +107,11 @@ def _named(table: str) -> list[tuple[str, str, str, str, dict[str, Any]]]:
             if task == "interpolation" or model != LATENT_CORRECTION
         ]
     if table == "physionet":
-        tasks = ("interpolation", "prediction")
-        return [("timeseries", table, m, "default", {"task": task}) for task in tasks for m in LATENT_MODELS]
+        return [
+            ("timeseries", table, model, "default", {"task": task, **physionet.of(model, task)})
+            for task in ("interpolation", "prediction")
+            for model in LATENT_MODELS
+        ]
     if table == "activity":
         every = [("timeseries", table, model, "default", {}) for model in LATENT_MODELS]
         return every + [("timeseries", table, model, "default", NEW_PERSON) for model in LATENT_MODELS[:2]]
