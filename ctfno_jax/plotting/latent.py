@@ -1,13 +1,17 @@
 """Partly observed series: observations, and forecasts with their spread or classes with their probabilities."""
 
+import matplotlib
 import numpy as np
 from jaxtyping import Float
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from ctfno_jax.data.masked_series import MaskedDataset, Part
 
 # Features that are drawn, those observed most often.
 _FEATURES = 4
+# Of features in one panel: more than the ten of the default cycle.
+_COLORS = [to_hex(matplotlib.colormaps["tab20"](i)) for i in range(20)]
 
 
 def forecasts(
@@ -81,7 +85,7 @@ def classes(
             there = some.observed.mask[column, :, feature] > 0
             at = some.observed.times[column, there] * data.time_unit + data.time_offset
             real = some.observed.values[column, there, feature] * scale[feature] + offset[feature]
-            above.plot(at, real, ".", ms=3, color=f"C{feature % 10}", label=name)
+            above.plot(at, real, ".", ms=3, color=_COLORS[feature % len(_COLORS)], label=name)
         valid = some.target.valid[column]
         at = some.target.times[column, valid] * data.time_unit + data.time_offset
         chances, labels = probabilities[column, valid, :shown], some.labels[column, valid]
