@@ -35,7 +35,7 @@ def survivors(
     batch_size: int = 256,
     key: Key | None = None,
 ) -> Bool[np.ndarray, " count"]:
-    """Which images are classified right both as they are and after the attack.
+    """Mask of the images that are classified right before and after the attack.
 
     The worse of the two answers counts for each image. Logits that are no numbers are a wrong answer. Images that are
     wrong as they are need no attack, so a weak classifier takes less time.
